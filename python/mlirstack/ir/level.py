@@ -1,0 +1,50 @@
+"""Levels of abstraction: what a module may hold at each of them, and which level a given module is at."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+_STRUCTURE = frozenset({"builtin", "func"})
+_TENSOR = _STRUCTURE | {
+    "linalg", "tensor", "arith", "math", "complex", "scf", "cf", "affine", "index", "tm_tensor", "bufferization",
+    "ml_program", "shape", "ub",
+}  # fmt: skip
+_VECTOR = _TENSOR | {"vector", "memref"}
+_BUFFER = (_VECTOR - {"tensor", "ml_program", "shape"}) | {"omp"}
+_LLVM = frozenset({"builtin", "llvm", "omp"})
+
+
+@dataclass(frozen=True)
+class Level:
+    """One level: its name, the file extension of a dump, the dialects allowed at it (None: not an MLIR module)."""
+
+    name: str
+    doc: str
+    extension: str = "mlir"
+    dialects: frozenset[str] | None = field(default=None, repr=False)
+
+    @property
+    def is_module(self) -> bool:
+        """Is what stands at this level an MLIR module (and not text or bytes of another tool)?"""
+        return self.dialects is not None
+
+
+LEVELS: dict[str, Level] = {
+    level.name: level
+    for level in (
+        Level("fx", "the exported FX graph, as Python text", "py"),
+        Level("torch", "torch dialect, one op per ATen op", dialects=_STRUCTURE | {"torch", "torch_c"}),
+        Level("stablehlo", "StableHLO", dialects=_STRUCTURE | {"stablehlo", "chlo", "shape", "arith", "tensor", "math"}),
+        Level("tosa", "TOSA, the tensor operator set", dialects=_STRUCTURE | {"tosa", "tensor", "arith", "math", "shape"}),
+        Level("linalg", "Linalg on tensors", dialects=_TENSOR),
+        Level("vector", "Vector ops over tiles of tensors", dialects=_VECTOR),
+        Level("buffer", "vectors and loops over memrefs, no tensors", dialects=_BUFFER),
+        Level(
+            "scf", "structured loops over memrefs, no Linalg", dialects=_BUFFER - {"linalg", "tm_tensor", "bufferization"}
+        ),
+        Level("llvm", "LLVM dialect", dialects=_LLVM),
+        Level("llvmir", "LLVM IR", "ll"),
+        Level("object", "relocatable object file", "o"),
+        Level("asm", "assembly of the object that runs", "s"),
+    )
+}

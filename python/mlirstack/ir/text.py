@@ -1,0 +1,71 @@
+"""Printing, writing and reading modules: the one place that does it.
+
+Two views of a module exist: text for people, with large constants elided, and bytecode for replay, complete.
+"""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+from mlirstack.bindings import ir
+from mlirstack.errors import UsageError
+from mlirstack.ir.diagnostics import collect_diagnostics
+
+ELIDE_ELEMENTS = 16  # constants with more elements print as dense_resource<__elided__>
+BYTECODE_MAGIC = b"ML\xefR"
+
+
+def module_text(module: Any, *, elide: bool = True, locations: bool = False) -> str:
+    """MLIR text of ``module``; an invalid module is printed in the generic form instead of crashing the printer."""
+    operation = module.operation
+    limits: dict[str, int] = (
+        {"large_elements_limit": ELIDE_ELEMENTS, "large_resource_limit": ELIDE_ELEMENTS} if elide else {}
+    )
+    with collect_diagnostics(module.context):
+        try:
+            valid = bool(operation.verify())
+        except ir.MLIRError:
+            valid = False
+    text: str = operation.get_asm(
+        enable_debug_info=locations, print_generic_op_form=not valid, assume_verified=True, **limits
+    )
+    return text
+
+
+def module_bytecode(module: Any) -> bytes:
+    """The complete module as MLIR bytecode, locations included."""
+    buffer = io.BytesIO()
+    module.operation.write_bytecode(buffer)
+    return buffer.getvalue()
+
+
+def parse_module(source: str | bytes, context: Any, *, name: str = "<string>") -> Any:
+    """Parse MLIR text or bytecode; raises :class:`UsageError` with MLIR's own message and position."""
+    with collect_diagnostics(context) as diagnostics:
+        try:
+            return ir.Module.parse(source, context)
+        except ir.MLIRError as error:
+            first = next((d for d in diagnostics if d.severity == "error"), None)
+            where = f"{name}:{first.source.line}:{first.source.column}" if first and first.source else name
+            raise UsageError(f"{where}: {first.message if first else error}", hint="the file must be valid MLIR") from None
+
+
+def read_module(path: Path, context: Any) -> Any:
+    """Read a .mlir or .mlirbc file."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from error
+    if data.startswith(BYTECODE_MAGIC):
+        return parse_module(data, context, name=str(path))
+    try:
+        return parse_module(data.decode(), context, name=str(path))
+    except UnicodeDecodeError:
+        raise UsageError(f"{path} is neither MLIR text nor MLIR bytecode") from None
+
+
+def clone_module(module: Any) -> Any:
+    """A copy of ``module`` in the same context."""
+    return ir.Module.parse(module_bytecode(module), module.context)

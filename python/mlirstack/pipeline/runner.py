@@ -1,0 +1,232 @@
+"""The runner: stages in order, observers told.  Nothing else.
+
+A payload is an ``ir.Module``; before MLIR an exported graph (anything with ``.text``); past MLIR ``str`` or ``bytes``.
+Neighbouring native passes of a stage share one PassManager.  When a stage fails, its input is replayed one pass at a time
+to name the guilty pass.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mlirstack.bindings import PassManager, dialect, ir
+from mlirstack.errors import Diagnostic, MlirstackError, SourceLine, StageError
+from mlirstack.ir.diagnostics import collect_diagnostics
+from mlirstack.ir.text import module_bytecode, parse_module
+from mlirstack.pipeline.stage import Pipeline, Stage
+from mlirstack.pipeline.step import Pass, PythonPass, Schedule, Step, Translation, pipeline_text
+
+Payload = Any  # ir.Module | str | bytes | an exported graph
+
+
+@dataclass(frozen=True)
+class StageRun:
+    """What observers are told about a stage: its position, itself, its input (bytecode, text or bytes)."""
+
+    index: int
+    stage: Stage
+    input: bytes | str
+
+
+def snapshot(payload: Payload) -> bytes | str:
+    """A complete copy of a payload: bytecode of a module, the text of an exported graph, text and bytes as they are."""
+    if isinstance(payload, (str, bytes)):
+        return payload
+    return module_bytecode(payload) if isinstance(payload, ir.Module) else payload.text
+
+
+class Observer:
+    """Base of observers; every method does nothing."""
+
+    def start(self, pipeline: Pipeline, first_index: int) -> None:
+        """A run begins; its first stage has number ``first_index`` in the dump."""
+
+    def before(self, run: StageRun) -> None:
+        """A stage is about to run."""
+
+    def schedule(self, run: StageRun, name: str, text: str) -> None:
+        """A transform-dialect schedule was built for the module at hand and is about to be applied."""
+
+    def after(self, run: StageRun, payload: Payload, seconds: float) -> None:
+        """A stage has run; raise :class:`StageError` to refuse what it left behind."""
+
+    def failed(self, run: StageRun, error: StageError) -> None:
+        """A stage has failed; called once, before the error is raised."""
+
+    def finish(self, payload: Payload) -> None:
+        """All stages have run."""
+
+
+class Runner:
+    """Runs pipelines and tells ``observers``."""
+
+    def __init__(self, observers: Sequence[Observer] = ()) -> None:
+        self.observers = tuple(observers)
+
+    def run(
+        self, pipeline: Pipeline, payload: Payload, *, first_index: int = 0, overrides: Mapping[str, Payload] | None = None
+    ) -> Payload:
+        """Run all stages of ``pipeline`` over ``payload``, which is changed in place; returns the last payload.
+
+        ``overrides`` replaces what a stage leaves behind by something else, a hand-edited module for instance.
+        """
+        for observer in self.observers:
+            observer.start(pipeline, first_index)
+        for index, stage in enumerate(pipeline.stages, first_index):
+            replacement = (overrides or {}).get(stage.name)
+            payload = self._run_stage(index, stage, payload, replacement)
+        for observer in self.observers:
+            observer.finish(payload)
+        return payload
+
+    def _run_stage(self, index: int, stage: Stage, payload: Payload, replacement: Payload | None) -> Payload:
+        run = StageRun(index, stage, snapshot(payload))
+        for observer in self.observers:
+            observer.before(run)
+        started = time.perf_counter()
+        try:
+            if replacement is not None:
+                payload = replacement
+            else:
+                payload = _apply(run, payload, lambda name, text: self._tell_schedule(run, name, text))
+            seconds = time.perf_counter() - started
+            for observer in self.observers:
+                observer.after(run, payload, seconds)
+        except StageError as error:
+            for observer in self.observers:
+                observer.failed(run, error)
+            raise
+        return payload
+
+    def _tell_schedule(self, run: StageRun, name: str, text: str) -> None:
+        for observer in self.observers:
+            observer.schedule(run, name, text)
+
+
+def run_steps(steps: Sequence[Step], module: Any) -> Any:
+    """Run steps over a module outside any pipeline; :class:`StageError` as in a pipeline.  Returns the payload."""
+    return Runner().run(Pipeline("steps", (Stage("steps", "linalg", tuple(steps)),)), module)
+
+
+# ----------------------------------------------------------------------------------------------------------------- apply
+
+
+class _Failure(Exception):
+    """A step failed: a message, the diagnostics that came with it, and the pass if it is known."""
+
+    def __init__(self, message: str, diagnostics: tuple[Diagnostic, ...] = (), pass_name: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.diagnostics = diagnostics
+        self.pass_name = pass_name
+
+
+def _apply(run: StageRun, payload: Payload, tell: Any) -> Payload:
+    stage, is_module = run.stage, isinstance(payload, ir.Module)
+    try:
+        for native, group in itertools.groupby(stage.steps, key=lambda s: isinstance(s, Pass)):
+            steps = tuple(group)
+            if native:
+                _run_native(steps, payload)
+                continue
+            for step in steps:
+                payload = _run_python(step, payload, tell)
+    except _Failure as failure:
+        blamed = failure
+        if failure.pass_name is None and is_module:
+            blamed = _blame(stage, run.input, payload.context) or failure
+        raise _stage_error(stage, blamed) from None
+    return payload
+
+
+def _run_native(steps: tuple[Step, ...], module: Any) -> None:
+    with collect_diagnostics(module.context) as diagnostics:
+        try:
+            with module.context:
+                PassManager.parse(pipeline_text(steps)).run(module.operation)
+        except (ir.MLIRError, ValueError) as error:
+            raise _Failure(_first_error(diagnostics) or str(error).strip(), tuple(diagnostics)) from None
+    message = _first_error(diagnostics)
+    if message is not None:
+        raise _Failure(f"a pass reported an error without failing: {message}", tuple(diagnostics))
+
+
+def _run_python(step: Step, payload: Payload, tell: Any) -> Payload:
+    assert not isinstance(step, Pass)
+    try:
+        if isinstance(step, Translation):
+            return step.translate(payload)
+        with collect_diagnostics(payload.context) as diagnostics, payload.context, ir.Location.unknown():
+            try:
+                if isinstance(step, PythonPass):
+                    step.apply(payload)
+                else:
+                    _run_schedule(step, payload, tell)
+                valid = payload.operation.verify()
+            except (ir.MLIRError, ValueError) as error:
+                raise _Failure(_first_error(diagnostics) or str(error), tuple(diagnostics), step.name) from None
+        if not valid or _first_error(diagnostics) is not None:
+            raise _Failure(_first_error(diagnostics) or "the module is invalid afterwards", tuple(diagnostics), step.name)
+    except StageError as error:  # raised by a step itself: complete it
+        raise _Failure(error.message, error.diagnostics, step.name) from None
+    except MlirstackError as error:
+        raise _Failure(str(error), (), step.name) from None
+    return payload
+
+
+def _run_schedule(step: Schedule, module: Any, tell: Any) -> None:
+    text = step.build(module)
+    if text is None:
+        return
+    tell(step.name, text)
+    apply_schedule(module, text)
+
+
+def apply_schedule(module: Any, text: str, *, entry: str = "__transform_main") -> None:
+    """Apply the named sequence ``entry`` of a transform-dialect module (as text) to ``module``, in place."""
+    schedule = parse_module(text, module.context, name="schedule")
+    for op in schedule.body.operations:
+        if op.operation.name == "transform.named_sequence" and ir.StringAttr(op.attributes["sym_name"]).value == entry:
+            dialect("transform.interpreter").apply_named_sequence(module.operation, op.operation, schedule.operation)
+            return
+    raise StageError(f"the schedule has no named sequence '@{entry}'", stage="schedule")
+
+
+def _first_error(diagnostics: Sequence[Diagnostic]) -> str | None:
+    return next((d.message for d in diagnostics if d.severity == "error"), None)
+
+
+def _blame(stage: Stage, source: bytes | str, context: Any) -> _Failure | None:
+    """Replay the stage one step at a time on its input; the first failure, with the step's name."""
+    payload = parse_module(source, context)
+    for step in stage.steps:
+        try:
+            if isinstance(step, Pass):
+                _run_native((step,), payload)
+            else:
+                payload = _run_python(step, payload, lambda name, text: None)
+        except _Failure as failure:
+            name = failure.pass_name or (step.name if isinstance(step, Pass) else None)
+            return _Failure(failure.message, failure.diagnostics, name)
+    return None
+
+
+_OP_IN_MESSAGE = re.compile(r"'([a-z_]+\.[\w.]+)' op|operation '([a-z_]+\.[\w.]+)'")
+
+
+def _stage_error(stage: Stage, failure: _Failure) -> StageError:
+    found = _OP_IN_MESSAGE.search(failure.message)
+    location: SourceLine | None = next((d.source for d in failure.diagnostics if d.source), None)
+    return StageError(
+        failure.message,
+        stage=stage.name,
+        pass_name=failure.pass_name,
+        op=next((g for g in found.groups() if g), None) if found else None,
+        location=location,
+        diagnostics=failure.diagnostics,
+    )

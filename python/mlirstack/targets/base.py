@@ -1,0 +1,66 @@
+"""The interface that every target implements, and the wrapper that turns a flat executable into the user's callable."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from mlirstack.frontend.program import Program, Signature
+from mlirstack.pipeline.runner import Observer, Payload
+from mlirstack.pipeline.stage import Pipeline
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """What a target built: named files and plain-data metadata, all that ``load`` needs on another machine.
+
+    ``files`` maps a file name inside a bundle to its bytes; ``metadata`` is JSON-serialisable.
+    Parameters are not part of it: the caller hands them to ``load``.
+    """
+
+    target: str
+    files: dict[str, bytes]
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+
+class Executable(ABC):
+    """A loaded ``@main``: parameters are bound, user inputs are given per call."""
+
+    @abstractmethod
+    def run(self, inputs: Sequence[Any]) -> list[Any]:
+        """Call with the user's inputs, one per ``kind="input"`` argument in signature order (tensors or Python scalars).
+
+        Inputs have the dtype and a shape of the signature (already checked), and may be non-contiguous.  Returns one value
+        per :attr:`Signature.results` entry: tensors that the caller owns, or Python scalars.
+        """
+
+    def source(self, stage: str) -> str:
+        """Text of a late stage (``llvmir``, ``asm``, ``ptx``) where the artifact holds it; KeyError otherwise."""
+        raise KeyError(stage)
+
+
+class Target(ABC):
+    """A place to run: owns its stage table, builds artifacts, loads them."""
+
+    name: str
+
+    @abstractmethod
+    def available(self) -> str | None:
+        """None if artifacts of this target can run here, else the reason why not in one line."""
+
+    @abstractmethod
+    def pipeline(self, route: str, level: str) -> Pipeline:
+        """The stage table for ``route`` ("tosa" or "linalg"), for a module that stands at ``level``."""
+
+    @abstractmethod
+    def build(self, program: Program, payload: Payload, observers: Sequence[Observer] = ()) -> Artifact:
+        """Turn what the last stage left into an artifact."""
+
+    @abstractmethod
+    def load(self, artifact: Artifact, signature: Signature, parameters: dict[str, torch.Tensor]) -> Executable:
+        """Load an artifact on this machine; raises TargetUnavailableError with the reason where it cannot."""
