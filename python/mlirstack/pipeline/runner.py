@@ -52,8 +52,11 @@ class Observer:
     def schedule(self, run: StageRun, name: str, text: str) -> None:
         """A transform-dialect schedule was built for the module at hand and is about to be applied."""
 
-    def after(self, run: StageRun, payload: Payload, seconds: float) -> None:
-        """A stage has run; raise :class:`StageError` to refuse what it left behind."""
+    def after(self, run: StageRun, payload: Payload, output: bytes | str, seconds: float) -> None:
+        """A stage has run and left ``payload``, of which ``output`` is a complete copy.
+
+        Raise :class:`StageError` to refuse it.
+        """
 
     def failed(self, run: StageRun, error: StageError) -> None:
         """A stage has failed; called once, before the error is raised."""
@@ -77,15 +80,15 @@ class Runner:
         """
         for observer in self.observers:
             observer.start(pipeline, first_index)
+        data = snapshot(payload)
         for index, stage in enumerate(pipeline.stages, first_index):
-            replacement = (overrides or {}).get(stage.name)
-            payload = self._run_stage(index, stage, payload, replacement)
+            run = StageRun(index, stage, data)
+            payload, data = self._run_stage(run, payload, (overrides or {}).get(stage.name))
         for observer in self.observers:
             observer.finish(payload)
         return payload
 
-    def _run_stage(self, index: int, stage: Stage, payload: Payload, replacement: Payload | None) -> Payload:
-        run = StageRun(index, stage, snapshot(payload))
+    def _run_stage(self, run: StageRun, payload: Payload, replacement: Payload | None) -> tuple[Payload, bytes | str]:
         for observer in self.observers:
             observer.before(run)
         started = time.perf_counter()
@@ -95,13 +98,14 @@ class Runner:
             else:
                 payload = _apply(run, payload, lambda name, text: self._tell_schedule(run, name, text))
             seconds = time.perf_counter() - started
+            data = snapshot(payload)
             for observer in self.observers:
-                observer.after(run, payload, seconds)
+                observer.after(run, payload, data, seconds)
         except StageError as error:
             for observer in self.observers:
                 observer.failed(run, error)
             raise
-        return payload
+        return payload, data
 
     def _tell_schedule(self, run: StageRun, name: str, text: str) -> None:
         for observer in self.observers:

@@ -98,6 +98,11 @@ class Translation(_Step):
 Step = Pass | PythonPass | Schedule | Translation
 
 
+def step_text(step: Step) -> str:
+    """One step with its nesting: ``func.func(cse)``."""
+    return f"{step.on}({step.text()})" if isinstance(step, Pass) and step.on else step.text()
+
+
 def pipeline_text(steps: tuple[Step, ...]) -> str:
     """``builtin.module(…)`` over ``steps``; neighbours nested on the same operation share one anchor."""
     parts: list[str] = []
@@ -107,6 +112,6 @@ def pipeline_text(steps: tuple[Step, ...]) -> str:
         if parts and on and on == anchor:
             parts[-1] = parts[-1][:-1] + "," + step.text() + ")"
         else:
-            parts.append(f"{on}({step.text()})" if on else step.text())
+            parts.append(step_text(step))
         anchor = on
     return f"builtin.module({','.join(parts)})"

@@ -1,0 +1,218 @@
+"""The numbered dump: one readable file per stage, a complete copy for replay, and ``trace.json``.
+
+Files are written as stages complete, so what ran before a killed process is on disk::
+
+    NN-stage.mlir            for people: header line, large constants elided, under 1 MB
+    replay/NN-stage.mlirbc   complete, what --from and reproducers read
+    schedules/NN-stage.NAME.mlir   the transform-dialect schedules that were applied
+    trace.json               what ran, in which order, how long, with which versions
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mlirstack.bindings import ir
+from mlirstack.errors import StageError, UsageError
+from mlirstack.ir.ops import op_counts
+from mlirstack.ir.text import module_text
+from mlirstack.pipeline.observers import sha256
+from mlirstack.pipeline.runner import Observer, Payload, StageRun
+from mlirstack.pipeline.stage import Pipeline, Stage
+from mlirstack.pipeline.step import step_text
+
+READABLE_LIMIT = 1_000_000  # bytes of a readable file
+TRACE = "trace.json"
+_STAGE_FILE = re.compile(r"\d\d-[\w-]+\.\w+")
+_COMMENT = {"mlir": "//", "ll": ";", "s": "#", "py": "#", "ptx": "//", "sass": "//"}
+
+
+def prepare_directory(path: Path) -> Path:
+    """Make sure that a dump can be written to ``path``; :class:`UsageError` says what is in the way."""
+    if path.exists() and not path.is_dir():
+        raise UsageError(f"{path} is a file", hint="name a directory for the dump")
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        probe = path / ".mlirstack-probe"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise UsageError(f"cannot write to {path}: {error.strerror}", hint="name a writable directory") from error
+    return path
+
+
+def stage_file(index: int, stage: Stage) -> str:
+    """Name of a stage's readable (or binary) file."""
+    return f"{index:02d}-{stage.name}.{stage.level.extension}"
+
+
+def replay_file(index: int, stage: Stage) -> str:
+    """Name of a stage's complete file, relative to the dump directory."""
+    extension = "mlirbc" if stage.level.is_module else stage.level.extension
+    return f"replay/{index:02d}-{stage.name}.{extension}"
+
+
+@dataclass(frozen=True)
+class DumpInfo:
+    """The heading of a trace."""
+
+    model: str
+    target: str
+    versions: dict[str, str]
+
+
+class Dump(Observer):
+    """Writes the dump of one lowering to ``directory``, which :func:`prepare_directory` has checked."""
+
+    def __init__(self, directory: Path, info: DumpInfo) -> None:
+        self.directory = directory
+        self.trace: dict[str, Any] = {
+            "model": info.model,
+            "target": info.target,
+            "pipeline": "",
+            "route": "",
+            "versions": info.versions,
+            "stages": [],
+            "artifact": {},
+        }
+
+    def start(self, pipeline: Pipeline, first_index: int) -> None:
+        """Remove what an earlier dump left from this stage on; other files are not touched."""
+        for folder in (self.directory, self.directory / "replay", self.directory / "schedules"):
+            folder.mkdir(exist_ok=True)
+            for file in folder.iterdir():
+                if file.is_file() and _STAGE_FILE.match(file.name) and int(file.name[:2]) >= first_index:
+                    file.unlink()
+        earlier = self._earlier_stages() if first_index else []
+        self.trace["pipeline"] = pipeline.name
+        self.trace["stages"] = [entry for entry in earlier if entry["index"] < first_index]
+        self._write_trace()
+
+    def schedule(self, run: StageRun, name: str, text: str) -> None:
+        """Write a schedule before it is applied."""
+        (self.directory / "schedules" / f"{run.index:02d}-{run.stage.name}.{name}.mlir").write_text(text)
+
+    def after(self, run: StageRun, payload: Payload, output: bytes | str, seconds: float) -> None:
+        """Write the stage's files and bring the trace up to date."""
+        is_module = isinstance(payload, ir.Module)
+        file = stage_file(run.index, run.stage)
+        try:
+            if isinstance(output, bytes) and not is_module:
+                (self.directory / file).write_bytes(output)
+            else:
+                text = module_text(payload) if is_module else str(output)
+                complete = self.directory / replay_file(run.index, run.stage)
+                if is_module:
+                    complete.write_bytes(output if isinstance(output, bytes) else output.encode())
+                elif len(text) > READABLE_LIMIT:
+                    complete.write_text(text)
+                header = self._header(run, sha256(output), seconds)
+                (self.directory / file).write_text(header + _limited(text, complete.relative_to(self.directory)))
+        except OSError as error:
+            (self.directory / file).unlink(missing_ok=True)
+            raise StageError(
+                f"cannot write {self.directory / file}: {error.strerror}",
+                stage=run.stage.name,
+                hint="free space, or name another directory",
+            ) from error
+        self.trace["stages"].append(
+            {
+                "index": run.index,
+                "name": run.stage.name,
+                "level": run.stage.level.name,
+                "file": file,
+                "seconds": round(seconds, 6),
+                "passes": [step_text(step) for step in run.stage.steps],
+                "ops": op_counts(payload) if is_module else {},
+                "sha256": sha256(output),
+            }
+        )
+        self._write_trace()
+
+    def failed(self, run: StageRun, error: StageError) -> None:
+        """Record the failure; the files of earlier stages stay."""
+        self.trace["failed"] = {"stage": run.stage.name, "pass": error.pass_name, "message": error.message}
+        self._write_trace()
+
+    def describe(self, **fields: Any) -> None:
+        """Set fields of the trace that are known only outside the runner: ``route``, ``artifact``."""
+        self.trace.update(fields)
+        self._write_trace()
+
+    def _header(self, run: StageRun, output_hash: str, seconds: float) -> str:
+        comment = _COMMENT.get(run.stage.level.extension, "#")
+        return (
+            f"{comment} mlirstack stage {run.index:02d} {run.stage.name} | level {run.stage.level.name} | {run.stage.text()} | "
+            f"input sha256:{sha256(run.input)[:16]} | output sha256:{output_hash[:16]} | {seconds:.4f} s\n"
+        )
+
+    def _earlier_stages(self) -> list[dict[str, Any]]:
+        try:
+            stages: list[dict[str, Any]] = json.loads((self.directory / TRACE).read_text())["stages"]
+        except (OSError, ValueError, KeyError):
+            return []
+        return stages
+
+    def _write_trace(self) -> None:
+        temporary = self.directory / (TRACE + ".new")
+        temporary.write_text(json.dumps(self.trace, indent=1) + "\n")
+        temporary.replace(self.directory / TRACE)
+
+
+def _limited(text: str, complete: Path) -> str:
+    """``text``, cut at a line end where it would pass the limit for readable files."""
+    if len(text.encode()) <= READABLE_LIMIT - 4096:
+        return text
+    cut = text.encode()[: READABLE_LIMIT - 4096].decode(errors="ignore")
+    return cut[: cut.rfind("\n") + 1] + f"\n... cut here: {len(text)} characters in all, complete in {complete}\n"
+
+
+class Reproducer(Observer):
+    """Leaves, for a stage that fails, a directory with the complete input and one command that fails in the same way.
+
+    With ``early`` the directory is written before each stage and removed after it, so that a native crash of the process
+    leaves it behind too.
+    """
+
+    def __init__(self, directory: Path, *, early: bool = False) -> None:
+        self.directory = directory
+        self.early = early
+
+    def before(self, run: StageRun) -> None:
+        """Write the input of the stage that is about to run, if crashes are expected."""
+        if self.early and run.stage.steps:
+            self._write(run)
+
+    def after(self, run: StageRun, payload: Payload, output: bytes | str, seconds: float) -> None:
+        """The stage is through: its early reproducer goes."""
+        if self.early:
+            shutil.rmtree(self._path(run), ignore_errors=True)
+
+    def failed(self, run: StageRun, error: StageError) -> None:
+        """Write the reproducer and name it in the error."""
+        error.reproducer = self._write(run)
+        (error.reproducer / "error.txt").write_text(str(error) + "\n")
+
+    def _path(self, run: StageRun) -> Path:
+        return self.directory / f"reproducer-{run.index:02d}-{run.stage.name}"
+
+    def _write(self, run: StageRun) -> Path:
+        path = self._path(run)
+        path.mkdir(parents=True, exist_ok=True)
+        if isinstance(run.input, bytes):
+            name = "input.mlirbc"
+            (path / name).write_bytes(run.input)
+        else:
+            name = "input.txt"
+            (path / name).write_text(run.input)
+        pipeline = run.stage.text().replace("'", "'\\''")
+        (path / "command.sh").write_text(
+            f'#!/bin/sh\ncd "$(dirname "$0")" && mlirstack-opt {name} --pass-pipeline=\'{pipeline}\'\n'
+        )
+        (path / "command.sh").chmod(0o755)
+        return path

@@ -1,0 +1,117 @@
+"""Observers that need no disk: dialect post-condition, verification, and snapshots of what every stage left behind."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from typing import Any
+
+from mlirstack.bindings import ir, new_context
+from mlirstack.errors import StageError
+from mlirstack.ir.diagnostics import collect_diagnostics, source_line
+from mlirstack.ir.ops import first_op, op_counts
+from mlirstack.ir.text import module_text, parse_module
+from mlirstack.pipeline.runner import Observer, Payload, StageRun
+from mlirstack.pipeline.stage import Stage
+
+
+class LevelCheck(Observer):
+    """The dialects a level allows are a post-condition: a stage that leaks another dialect fails right there."""
+
+    def after(self, run: StageRun, payload: Payload, output: bytes | str, seconds: float) -> None:
+        """Raise :class:`StageError` naming the first op that must not be there, with its source line."""
+        allowed = run.stage.level.dialects
+        if not isinstance(payload, ir.Module) or allowed is None:
+            return
+        leaked = first_op(payload, lambda op: op.name.split(".", 1)[0] not in allowed)
+        if leaked is not None:
+            raise StageError(
+                f"'{leaked.name}' must not be left at level '{run.stage.level.name}'",
+                stage=run.stage.name,
+                op=leaked.name,
+                location=source_line(leaked.location),
+                hint=f"a stage of level '{run.stage.level.name}' may leave: {', '.join(sorted(allowed))}",
+            )
+
+
+class Verification(Observer):
+    """Runs the MLIR verifier on what each stage leaves behind, hand-edited overrides included."""
+
+    def after(self, run: StageRun, payload: Payload, output: bytes | str, seconds: float) -> None:
+        """Raise :class:`StageError` with the verifier's diagnostics."""
+        if not isinstance(payload, ir.Module):
+            return
+        with collect_diagnostics(payload.context) as diagnostics:
+            try:
+                valid = bool(payload.operation.verify())
+            except ir.MLIRError:
+                valid = False
+        if not valid:
+            first = next((d for d in diagnostics if d.severity == "error"), None)
+            raise StageError(
+                first.message if first else "the module is invalid",
+                stage=run.stage.name,
+                location=first.source if first else None,
+                diagnostics=tuple(diagnostics),
+            )
+
+
+@dataclass(frozen=True)
+class StageResult:
+    """What one stage left behind: ``data`` is complete (MLIR bytecode, or the text or bytes of a level past MLIR)."""
+
+    index: int
+    stage: Stage
+    seconds: float
+    data: bytes | str = field(repr=False)
+    ops: dict[str, int] = field(default_factory=dict, repr=False)
+    schedules: dict[str, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def name(self) -> str:
+        """The stage's name."""
+        return self.stage.name
+
+    @property
+    def sha256(self) -> str:
+        """Hash of :attr:`data`."""
+        return sha256(self.data)
+
+    @property
+    def text(self) -> str:
+        """Readable text, large constants elided; bytes of a binary level cannot be shown and raise ValueError."""
+        if isinstance(self.data, str):
+            return self.data
+        return module_text(self.module())
+
+    def module(self) -> Any:
+        """The complete module, parsed anew in a context of its own; ValueError past MLIR."""
+        if not self.stage.level.is_module:
+            raise ValueError(f"stage '{self.name}' leaves {self.stage.level.doc}, not an MLIR module")
+        return parse_module(self.data, new_context(), name=self.name)
+
+
+class Snapshots(Observer):
+    """Keeps what every stage left behind, in order, in :attr:`results`."""
+
+    def __init__(self) -> None:
+        self.results: list[StageResult] = []
+        self._schedules: dict[str, str] = {}
+
+    def before(self, run: StageRun) -> None:
+        """Forget the schedules of the stage before."""
+        self._schedules = {}
+
+    def schedule(self, run: StageRun, name: str, text: str) -> None:
+        """Keep a schedule's text with its stage."""
+        self._schedules[name] = text
+
+    def after(self, run: StageRun, payload: Payload, output: bytes | str, seconds: float) -> None:
+        """Keep a complete copy."""
+        ops = op_counts(payload) if isinstance(payload, ir.Module) else {}
+        self.results.append(StageResult(run.index, run.stage, seconds, output, ops, self._schedules))
+
+
+def sha256(data: bytes | str) -> str:
+    """Hex digest of bytes or UTF-8 text."""
+    return hashlib.sha256(data.encode() if isinstance(data, str) else data).hexdigest()
