@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 
 class MlirstackError(Exception):
@@ -22,6 +23,16 @@ class MlirstackError(Exception):
 
     def __str__(self) -> str:
         return f"{self.message}\nhint: {self.hint}" if self.hint else self.message
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Errors cross process borders (the command line compiles in a worker), keyword-only arguments included.
+        return _rebuild, (type(self), self.args, self.__dict__)
+
+
+def _rebuild(cls: type[MlirstackError], args: tuple[Any, ...], state: dict[str, Any]) -> MlirstackError:
+    error = cls.__new__(cls, *args)
+    error.__dict__.update(state)
+    return error
 
 
 class UsageError(MlirstackError):

@@ -13,6 +13,8 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -95,44 +97,40 @@ class Dump(Observer):
 
     def schedule(self, run: StageRun, name: str, text: str) -> None:
         """Write a schedule before it is applied."""
-        (self.directory / "schedules" / f"{run.index:02d}-{run.stage.name}.{name}.mlir").write_text(text)
+        file = self.directory / "schedules" / f"{run.index:02d}-{run.stage.name}.{name}.mlir"
+        with _writing(file, run.stage):
+            file.write_text(text)
 
     def after(self, run: StageRun, payload: Payload, output: bytes | str, seconds: float) -> None:
         """Write the stage's files and bring the trace up to date."""
         is_module = isinstance(payload, ir.Module)
-        file = stage_file(run.index, run.stage)
-        try:
+        file = self.directory / stage_file(run.index, run.stage)
+        complete = self.directory / replay_file(run.index, run.stage)
+        with _writing(file, run.stage):
+            if is_module:
+                assert isinstance(output, bytes)
+                complete.write_bytes(output)
             if isinstance(output, bytes) and not is_module:
-                (self.directory / file).write_bytes(output)
+                file.write_bytes(output)
             else:
                 text = module_text(payload) if is_module else str(output)
-                complete = self.directory / replay_file(run.index, run.stage)
-                if is_module:
-                    complete.write_bytes(output if isinstance(output, bytes) else output.encode())
-                elif len(text) > READABLE_LIMIT:
+                if not is_module and len(text) > READABLE_LIMIT:
                     complete.write_text(text)
                 header = self._header(run, sha256(output), seconds)
-                (self.directory / file).write_text(header + _limited(text, complete.relative_to(self.directory)))
-        except OSError as error:
-            (self.directory / file).unlink(missing_ok=True)
-            raise StageError(
-                f"cannot write {self.directory / file}: {error.strerror}",
-                stage=run.stage.name,
-                hint="free space, or name another directory",
-            ) from error
-        self.trace["stages"].append(
-            {
-                "index": run.index,
-                "name": run.stage.name,
-                "level": run.stage.level.name,
-                "file": file,
-                "seconds": round(seconds, 6),
-                "passes": [step_text(step) for step in run.stage.steps],
-                "ops": op_counts(payload) if is_module else {},
-                "sha256": sha256(output),
-            }
-        )
-        self._write_trace()
+                file.write_text(header + _limited(text, complete.relative_to(self.directory)))
+            self.trace["stages"].append(
+                {
+                    "index": run.index,
+                    "name": run.stage.name,
+                    "level": run.stage.level.name,
+                    "file": file.name,
+                    "seconds": round(seconds, 6),
+                    "passes": [step_text(step) for step in run.stage.steps],
+                    "ops": op_counts(payload) if is_module else {},
+                    "sha256": sha256(output),
+                }
+            )
+            self._write_trace()
 
     def failed(self, run: StageRun, error: StageError) -> None:
         """Record the failure; the files of earlier stages stay."""
@@ -147,8 +145,9 @@ class Dump(Observer):
     def _header(self, run: StageRun, output_hash: str, seconds: float) -> str:
         comment = _COMMENT.get(run.stage.level.extension, "#")
         return (
-            f"{comment} mlirstack stage {run.index:02d} {run.stage.name} | level {run.stage.level.name} | {run.stage.text()} | "
-            f"input sha256:{sha256(run.input)[:16]} | output sha256:{output_hash[:16]} | {seconds:.4f} s\n"
+            f"{comment} mlirstack stage {run.index:02d} {run.stage.name} | level {run.stage.level.name} | "
+            f"{run.stage.text()} | input sha256:{sha256(run.input)[:16]} | "
+            f"output sha256:{output_hash[:16]} | {seconds:.4f} s\n"
         )
 
     def _earlier_stages(self) -> list[dict[str, Any]]:
@@ -162,6 +161,18 @@ class Dump(Observer):
         temporary = self.directory / (TRACE + ".new")
         temporary.write_text(json.dumps(self.trace, indent=1) + "\n")
         temporary.replace(self.directory / TRACE)
+
+
+@contextmanager
+def _writing(file: Path, stage: Stage) -> Iterator[None]:
+    """A full disk or a vanished directory becomes a :class:`StageError`; no half-written file stays."""
+    try:
+        yield
+    except OSError as error:
+        file.unlink(missing_ok=True)
+        raise StageError(
+            f"cannot write {file}: {error.strerror}", stage=stage.name, hint="free space, or name another directory"
+        ) from error
 
 
 def _limited(text: str, complete: Path) -> str:
