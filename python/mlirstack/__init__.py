@@ -1,3 +1,32 @@
-"""Torch models down the whole MLIR stack, one visible level at a time."""
+"""Torch models down the whole MLIR stack, one visible level at a time.
+
+The names below load what they need on first use: ``import mlirstack`` itself imports neither torch nor MLIR.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mlirstack.api import Lowering, compile, lower  # noqa: A004
 
 __version__ = "0.1.0"
+
+_LAZY = {
+    "Lowering": "mlirstack.api",
+    "compile": "mlirstack.api",
+    "lower": "mlirstack.api",
+}
+
+__all__ = ["Lowering", "__version__", "compile", "lower"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return getattr(importlib.import_module(_LAZY[name]), name)
+    raise AttributeError(f"module 'mlirstack' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

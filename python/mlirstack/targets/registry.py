@@ -1,0 +1,51 @@
+"""Target names to target objects.  Third parties add a target by an entry point of the group ``mlirstack.targets``."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+from dataclasses import dataclass
+
+from mlirstack.errors import MissingDependencyError, UsageError
+from mlirstack.pipeline.registry import nearest
+from mlirstack.targets.base import Target
+
+_OWN = {
+    "cpu": "mlirstack.targets.cpu.target:CpuTarget",
+    "iree-cpu": "mlirstack.targets.iree.target:IreeCpuTarget",
+}
+ENTRY_POINT_GROUP = "mlirstack.targets"
+
+
+@dataclass(frozen=True)
+class TargetOptions:
+    """What a user can set: ``arch`` is the part after the colon of ``cuda:sm_90a`` (None: the default of the target)."""
+
+    arch: str | None = None
+    threads: int = 1
+
+
+def target_names() -> list[str]:
+    """Names of all targets, own ones first; loads none of them."""
+    others = [point.name for point in importlib.metadata.entry_points(group=ENTRY_POINT_GROUP)]
+    return [*_OWN, *(name for name in others if name not in _OWN)]
+
+
+def create_target(spec: str, *, threads: int = 1) -> Target:
+    """The target for ``name`` or ``name:arch``; :class:`UsageError` with the nearest names if there is none."""
+    name, _, arch = spec.partition(":")
+    options = TargetOptions(arch or None, threads)
+    if name in _OWN:
+        module, _, attribute = _OWN[name].partition(":")
+        cls = getattr(importlib.import_module(module), attribute)
+    else:
+        points = [p for p in importlib.metadata.entry_points(group=ENTRY_POINT_GROUP) if p.name == name]
+        if not points:
+            names = target_names()
+            raise UsageError(f"unknown target '{name}'{nearest(name, names)}", hint=f"targets: {', '.join(names)}")
+        try:
+            cls = points[0].load()
+        except ImportError as error:
+            raise MissingDependencyError(f"target '{name}' ({points[0].value}) cannot be loaded: {error}") from error
+    target: Target = cls(options)
+    return target
