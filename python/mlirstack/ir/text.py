@@ -17,7 +17,7 @@ ELIDE_ELEMENTS = 16  # constants with more elements print as dense_resource<__el
 BYTECODE_MAGIC = b"ML\xefR"
 
 
-def module_text(module: Any, *, elide: bool = True, locations: bool = False) -> str:
+def module_text(module: Any, *, elide: bool = True, locations: bool = False, generic: bool = False) -> str:
     """MLIR text of ``module``; an invalid module is printed in the generic form instead of crashing the printer."""
     operation = module.operation
     limits: dict[str, int] = (
@@ -29,7 +29,7 @@ def module_text(module: Any, *, elide: bool = True, locations: bool = False) -> 
         except ir.MLIRError:
             valid = False
     text: str = operation.get_asm(
-        enable_debug_info=locations, print_generic_op_form=not valid, assume_verified=True, **limits
+        enable_debug_info=locations, print_generic_op_form=generic or not valid, assume_verified=True, **limits
     )
     return text
 

@@ -1,0 +1,106 @@
+"""``mlirstack doctor``: versions, devices, tools; which targets are usable and why not."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import shutil
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from packaging.requirements import Requirement
+from rich.markup import escape
+from rich.table import Table
+
+from mlirstack.cli.common import console, run_command, write_json
+from mlirstack.errors import MlirstackError
+from mlirstack.targets.registry import create_target, target_names
+
+
+@dataclass(frozen=True)
+class Check:
+    """One line of the report: ``status`` is "ok", "note" (usable without it) or "bad"."""
+
+    what: str
+    status: str
+    detail: str
+
+
+def doctor(
+    json_file: Annotated[Path | None, typer.Option("--json", help="write the report as JSON ('-': stdout)")] = None,
+) -> None:
+    """Check this machine: versions against the pins, tools, devices, and which targets are usable."""
+
+    def body() -> int:
+        checks = [*_dependencies(), *_machine(), *_tools(), *_targets()]
+        if str(json_file) != "-":
+            console.print(_table(checks))
+        write_json(json_file, [asdict(check) for check in checks])
+        return 1 if any(check.status == "bad" for check in checks) else 0
+
+    run_command(body)
+
+
+def _dependencies() -> list[Check]:
+    """Installed versions against what mlirstack's own metadata asks for."""
+    checks = []
+    for text in importlib.metadata.requires("mlirstack") or []:
+        requirement = Requirement(text)
+        if requirement.marker and not requirement.marker.evaluate({"extra": ""}):
+            continue
+        try:
+            version = importlib.metadata.version(requirement.name)
+        except importlib.metadata.PackageNotFoundError:
+            checks.append(Check(requirement.name, "bad", f"not installed; wanted {requirement.specifier}"))
+            continue
+        fits = requirement.specifier.contains(version, prereleases=True)
+        detail = version if fits else f"{version}, but mlirstack is tested with {requirement.specifier}"
+        checks.append(Check(requirement.name, "ok" if fits else "bad", detail))
+    return checks
+
+
+def _machine() -> list[Check]:
+    cpuinfo = Path("/proc/cpuinfo")
+    flags: set[str] = set()
+    if cpuinfo.is_file():
+        flags = set(next((line for line in cpuinfo.read_text().splitlines() if line.startswith("flags")), "").split())
+    found = [name for name in ("avx2", "fma", "avx512f", "f16c", "amx_bf16") if name in flags]
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    supported = platform.system() == "Linux" and platform.machine() == "x86_64"
+    detail = f"{platform.system()} {platform.machine()}, {cores} cores, {' '.join(found) or 'no AVX2'}"
+    return [Check("machine", "ok" if supported else "bad", detail + ("" if supported else "; x86-64 Linux is supported"))]
+
+
+def _tools() -> list[Check]:
+    checks = []
+    for tool, purpose in (
+        ("iree-compile", "targets iree-*"),
+        ("g++", "comparison with torch.compile"),
+        ("FileCheck", "lit tests"),
+    ):
+        path = shutil.which(tool, path=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]))
+        checks.append(Check(tool, "ok" if path else "note", path or f"not found; needed for {purpose}"))
+    return checks
+
+
+def _targets() -> list[Check]:
+    checks = []
+    for name in target_names():
+        try:
+            reason = create_target(name).available()
+        except MlirstackError as error:
+            reason = error.message
+        checks.append(Check(f"target {name}", "note" if reason else "ok", reason or "usable"))
+    return checks
+
+
+def _table(checks: list[Check]) -> Table:
+    colours = {"ok": "green", "note": "yellow", "bad": "red"}
+    table = Table(show_header=False, box=None)
+    for check in checks:
+        table.add_row(f"[{colours[check.status]}]{check.status}[/]", check.what, escape(check.detail))
+    return table

@@ -1,0 +1,73 @@
+"""The ``mlirstack`` command.  Each command loads what it needs when it runs, so that ``--help`` is quick."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+# command → module; the function has the name of the command
+_COMMANDS = {
+    "lower": "mlirstack.cli.lower",
+    "compare": "mlirstack.cli.compare",
+    "pipelines": "mlirstack.cli.pipelines",
+    "doctor": "mlirstack.cli.doctor",
+}
+_SUMMARIES = {
+    "lower": "Lower a model stage by stage; write one numbered file per stage.",
+    "compare": "Compare targets with eager: error, compile time, run time.",
+    "pipelines": "Print the stage tables, with the pass pipeline of each stage.",
+    "doctor": "Check versions, tools and devices; which targets are usable.",
+}
+
+
+class _LazyCommands(TyperGroup):
+    """Loads the module of a command when the command is asked for."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in _COMMANDS:
+            return None
+        if ctx.invoked_subcommand is None and "--help" in sys.argv[1:2]:
+            return typer.main.get_command(_summary_app(cmd_name))
+        module = importlib.import_module(_COMMANDS[cmd_name])
+        application = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+        application.command(cmd_name, epilog=getattr(module, "EXAMPLES", None))(getattr(module, cmd_name))
+        return typer.main.get_command(application)
+
+
+def _summary_app(name: str) -> typer.Typer:
+    application = typer.Typer(add_completion=False)
+
+    def command() -> None: ...
+
+    application.command(name, help=_SUMMARIES[name])(command)
+    return application
+
+
+app = typer.Typer(
+    cls=_LazyCommands,
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="Torch models down the whole MLIR stack, one visible level at a time.",
+)
+
+
+@app.callback()
+def _root() -> None:
+    pass
+
+
+def main() -> None:
+    """Entry point."""
+    app(prog_name="mlirstack")
+
+
+if __name__ == "__main__":
+    main()

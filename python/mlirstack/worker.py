@@ -1,0 +1,196 @@
+"""Compilation in a process of its own, so that a native crash costs a stage and not the session.
+
+The parent sends a :class:`Job`, the worker answers with progress events and either the path of a bundle or an error.  When
+the worker dies, the parent knows the stage it was in, finds the reproducer that was written before that stage, and starts
+a new worker for the next job.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import traceback
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
+from pathlib import Path
+from typing import Any
+
+from mlirstack.errors import MlirstackError, StageError
+
+Progress = Callable[[str, str, float], None]
+"""Called with an event ("before" or "after"), a stage name, and the stage's seconds (0 before)."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What to compile: a model reference with its settings, and lowering options (:class:`mlirstack.api.LowerOptions`).
+
+    With ``bundle`` the artifact is built and written there; without it the job ends with the last stage.
+    """
+
+    reference: str
+    options: Any
+    bundle: Path | None = None
+    seed: int = 0
+    dtype: str | None = None
+    dynamic: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class StageSummary:
+    """One line of the table that ``lower`` prints: op counts are zero-length past MLIR."""
+
+    index: int
+    name: str
+    level: str
+    seconds: float
+    ops: dict[str, int]
+
+
+@dataclass(frozen=True)
+class Done:
+    """A finished job: seconds of compilation (export excluded), route and reason, and a line per stage."""
+
+    seconds: float
+    route: str
+    route_reason: str
+    stages: tuple[StageSummary, ...]
+    artifact: dict[str, int]
+
+
+class Worker:
+    """A compile process that is started at the first job, kept for the next, and replaced after a crash."""
+
+    def __init__(self) -> None:
+        self._process: SpawnProcess | None = None
+        self._connection: Connection | None = None
+
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def run(self, job: Job, progress: Progress | None = None) -> Done:
+        """Run one job; raises what the compilation raised, or :class:`StageError` where the process died."""
+        connection = self._ensure()
+        connection.send(job)
+        stage = "start"
+        while True:
+            try:
+                kind, *values = connection.recv()
+            except (EOFError, ConnectionResetError):
+                raise self._crash(job, stage) from None
+            if kind == "done":
+                done: Done = values[0]
+                return done
+            if kind == "error":
+                raise values[0]
+            if kind == "defect":
+                raise MlirstackError(f"defect in mlirstack: {values[0]}", hint=f"please report this:\n{values[1]}")
+            if kind == "before":
+                stage = values[0]
+            if progress:
+                progress(kind, values[0], values[1])
+
+    def close(self) -> None:
+        """End the process."""
+        if self._connection:
+            self._connection.close()
+        if self._process:
+            self._process.join(timeout=2)
+            if self._process.is_alive():
+                self._process.kill()
+        self._process = self._connection = None
+
+    def _ensure(self) -> Connection:
+        if self._process is None or self._connection is None or not self._process.is_alive():
+            context = multiprocessing.get_context("spawn")
+            self._connection, other = context.Pipe()
+            self._process = context.Process(target=_serve, args=(other,), daemon=True)
+            self._process.start()
+            other.close()
+        return self._connection
+
+    def _crash(self, job: Job, stage: str) -> StageError:
+        assert self._process is not None
+        self._process.join(timeout=10)
+        code = self._process.exitcode or 0
+        self.close()
+        how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
+        folder = job.options.reproducers or job.options.dump
+        found = sorted(Path(folder).glob(f"reproducer-*-{stage}")) if folder else []
+        return StageError(
+            f"the compiler process died ({how})",
+            stage=stage,
+            reproducer=found[0] if found else None,
+            hint="a native crash in MLIR or LLVM, or the system ended the process (out of memory)",
+        )
+
+
+# ------------------------------------------------------------------------------------------------------ in the worker
+
+
+def _serve(connection: Connection) -> None:
+    warnings.filterwarnings("ignore")
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the parent, which ends this process
+    # Native code prints to file descriptors 1 and 2; the parent's output is for people.
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 1)
+    if not os.environ.get("MLIRSTACK_WORKER_STDERR"):
+        os.dup2(null, 2)
+    while True:
+        try:
+            job: Job = connection.recv()
+        except (EOFError, OSError):
+            return
+        try:
+            connection.send(("done", _compile(job, connection)))
+        except MlirstackError as error:
+            connection.send(("error", error))
+        except Exception as error:  # a defect: reported to the user as such, with its traceback
+            with contextlib.suppress(BrokenPipeError):
+                connection.send(("defect", f"{type(error).__name__}: {error}", traceback.format_exc()))
+
+
+def _compile(job: Job, connection: Connection) -> Done:
+    from mlirstack.api import build_program, lower_program
+    from mlirstack.bundle.store import BundleInfo, write_bundle
+    from mlirstack.frontend.references import load_program
+    from mlirstack.versions import versions
+
+    connection.send(("before", "export", 0.0))
+    program = load_program(job.reference, seed=job.seed, dtype=job.dtype, dynamic=job.dynamic)
+    watcher = _progress_observer(connection)
+    artifact: dict[str, int] = {}
+    if job.bundle is None:
+        lowering = lower_program(program, job.options, [watcher])
+        seconds = lowering.seconds
+    else:
+        lowering, built, seconds = build_program(program, job.options, [watcher])
+        info = BundleInfo(program.name, lowering.route, lowering.route_reason, versions())
+        connection.send(("before", "bundle", 0.0))
+        write_bundle(job.bundle, built, program.signature, program.parameters, info)
+        artifact = {name: len(data) for name, data in built.files.items()}
+    stages = tuple(StageSummary(s.index, s.name, s.stage.level.name, s.seconds, s.ops) for s in lowering.stages)
+    return Done(seconds, lowering.route, lowering.route_reason, stages, artifact)
+
+
+def _progress_observer(connection: Connection) -> Any:
+    from mlirstack.pipeline.runner import Observer, Payload, StageRun
+
+    class Report(Observer):
+        """Tells the parent which stage is running."""
+
+        def before(self, run: StageRun) -> None:
+            connection.send(("before", run.stage.name, 0.0))
+
+        def after(self, run: StageRun, payload: Payload, output: bytes | str, seconds: float) -> None:
+            connection.send(("after", run.stage.name, seconds))
+
+    return Report()
