@@ -174,7 +174,7 @@ def lower(
     return lower_program(program, LowerOptions(target, route, threads, to, dump=path))
 
 
-def compile(  # noqa: A001  (the name users of torch expect)
+def compile(
     model: torch.nn.Module | torch.export.ExportedProgram | Program,
     inputs: Sequence[Any] = (),
     *,
@@ -259,7 +259,8 @@ def _resume_payload(pipeline: Pipeline, stage_name: str, directory: Path) -> Pay
 def _read_stage(pipeline: Pipeline, stage_name: str, file: Path) -> Payload:
     """What a file holds, as the payload that stage ``stage_name`` leaves."""
     from mlirstack.bindings import new_context
-    from mlirstack.ir.text import read_module
+    from mlirstack.ir.foreign import ForeignModule
+    from mlirstack.ir.text import BYTECODE_MAGIC, read_module
 
     stage = pipeline.stages[pipeline.index(stage_name)]
     if stage.level.is_module:
@@ -268,4 +269,6 @@ def _read_stage(pipeline: Pipeline, stage_name: str, file: Path) -> Payload:
         data = file.read_bytes()
     except OSError as error:
         raise UsageError(f"cannot read {file}: {error.strerror}") from error
+    if data.startswith(BYTECODE_MAGIC):
+        return ForeignModule(data, f"// read from {file.name}\n")
     return data if stage.level.extension in ("o", "vmfb", "cubin") else data.decode()

@@ -16,16 +16,20 @@ _LLVM = frozenset({"builtin", "llvm", "omp"})
 
 @dataclass(frozen=True)
 class Level:
-    """One level: its name, the file extension of a dump, the dialects allowed at it (None: not an MLIR module)."""
+    """One level: its name, the file extension of a dump, the dialects allowed at it (None: not an MLIR module).
+
+    ``foreign`` marks a level of MLIR that only another tool reads (:class:`~mlirstack.ir.foreign.ForeignModule`).
+    """
 
     name: str
     doc: str
     extension: str = "mlir"
     dialects: frozenset[str] | None = field(default=None, repr=False)
+    foreign: bool = False
 
     @property
     def is_module(self) -> bool:
-        """Is what stands at this level an MLIR module (and not text or bytes of another tool)?"""
+        """Is what stands at this level a module of these bindings (and not text or bytes of another tool)?"""
         return self.dialects is not None
 
 
@@ -46,5 +50,7 @@ LEVELS: dict[str, Level] = {
         Level("llvmir", "LLVM IR", "ll"),
         Level("object", "relocatable object file", "o"),
         Level("asm", "assembly of the object that runs", "s"),
+        Level("iree", "IREE's dialects (util, flow, stream, hal, vm), read by IREE's compiler only", foreign=True),
+        Level("vmfb", "IREE module: VM bytecode with native code inside", "vmfb"),
     )
 }

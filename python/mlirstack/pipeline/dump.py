@@ -21,6 +21,7 @@ from typing import Any
 
 from mlirstack.bindings import ir
 from mlirstack.errors import StageError, UsageError
+from mlirstack.ir.foreign import ForeignModule
 from mlirstack.ir.ops import op_counts
 from mlirstack.ir.text import module_text
 from mlirstack.pipeline.observers import sha256
@@ -53,9 +54,16 @@ def stage_file(index: int, stage: Stage) -> str:
     return f"{index:02d}-{stage.name}.{stage.level.extension}"
 
 
+def readable_text(payload: Payload) -> str:
+    """A payload as text for people; not for bytes."""
+    if isinstance(payload, str):
+        return payload
+    return module_text(payload) if isinstance(payload, ir.Module) else str(payload.text)
+
+
 def replay_file(index: int, stage: Stage) -> str:
     """Name of a stage's complete file, relative to the dump directory."""
-    extension = "mlirbc" if stage.level.is_module else stage.level.extension
+    extension = "mlirbc" if stage.level.is_module or stage.level.foreign else stage.level.extension
     return f"replay/{index:02d}-{stage.name}.{extension}"
 
 
@@ -107,14 +115,13 @@ class Dump(Observer):
         file = self.directory / stage_file(run.index, run.stage)
         complete = self.directory / replay_file(run.index, run.stage)
         with _writing(file, run.stage):
-            if is_module:
-                assert isinstance(output, bytes)
-                complete.write_bytes(output)
-            if isinstance(output, bytes) and not is_module:
+            if isinstance(output, bytes) and not isinstance(payload, (ir.Module, ForeignModule)):
                 file.write_bytes(output)
             else:
-                text = module_text(payload) if is_module else str(output)
-                if not is_module and len(text) > READABLE_LIMIT:
+                text = readable_text(payload)
+                if isinstance(output, bytes):
+                    complete.write_bytes(output)
+                elif len(text) > READABLE_LIMIT:
                     complete.write_text(text)
                 header = self._header(run, sha256(output), seconds)
                 file.write_text(header + _limited(text, complete.relative_to(self.directory)))

@@ -9,6 +9,7 @@ from typing import Any
 from mlirstack.bindings import ir, new_context
 from mlirstack.errors import StageError
 from mlirstack.ir.diagnostics import collect_diagnostics, source_line
+from mlirstack.ir.foreign import ForeignModule
 from mlirstack.ir.ops import first_op, op_counts
 from mlirstack.ir.text import module_text, parse_module
 from mlirstack.pipeline.runner import Observer, Payload, StageRun
@@ -58,7 +59,10 @@ class Verification(Observer):
 
 @dataclass(frozen=True)
 class StageResult:
-    """What one stage left behind: ``data`` is complete (MLIR bytecode, or the text or bytes of a level past MLIR)."""
+    """What one stage left behind: ``data`` is complete (MLIR bytecode, or the text or bytes of a level past MLIR).
+
+    ``foreign_text`` is what another MLIR tool printed, where ``data`` is the bytecode of that tool.
+    """
 
     index: int
     stage: Stage
@@ -66,6 +70,7 @@ class StageResult:
     data: bytes | str = field(repr=False)
     ops: dict[str, int] = field(default_factory=dict, repr=False)
     schedules: dict[str, str] = field(default_factory=dict, repr=False)
+    foreign_text: str | None = field(default=None, repr=False)
 
     @property
     def name(self) -> str:
@@ -82,6 +87,8 @@ class StageResult:
         """Readable text, large constants elided; bytes of a binary level cannot be shown and raise ValueError."""
         if isinstance(self.data, str):
             return self.data
+        if self.foreign_text is not None:
+            return self.foreign_text
         return module_text(self.module())
 
     def module(self) -> Any:
@@ -109,7 +116,8 @@ class Snapshots(Observer):
     def after(self, run: StageRun, payload: Payload, output: bytes | str, seconds: float) -> None:
         """Keep a complete copy."""
         ops = op_counts(payload) if isinstance(payload, ir.Module) else {}
-        self.results.append(StageResult(run.index, run.stage, seconds, output, ops, self._schedules))
+        text = payload.text if isinstance(payload, ForeignModule) else None
+        self.results.append(StageResult(run.index, run.stage, seconds, output, ops, self._schedules, text))
 
 
 def sha256(data: bytes | str) -> str:

@@ -1,6 +1,7 @@
 """The runner: stages in order, observers told.  Nothing else.
 
-A payload is an ``ir.Module``; before MLIR an exported graph (anything with ``.text``); past MLIR ``str`` or ``bytes``.
+A payload is an ``ir.Module``; before MLIR an exported graph (anything with ``.text``); past MLIR ``str`` or ``bytes``, or a
+:class:`ForeignModule` of another MLIR tool.
 Neighbouring native passes of a stage share one PassManager.  When a stage fails, its input is replayed one pass at a time
 to name the guilty pass.
 """
@@ -17,11 +18,12 @@ from typing import Any
 from mlirstack.bindings import PassManager, dialect, ir
 from mlirstack.errors import Diagnostic, MlirstackError, SourceLine, StageError
 from mlirstack.ir.diagnostics import collect_diagnostics
+from mlirstack.ir.foreign import ForeignModule
 from mlirstack.ir.text import module_bytecode, parse_module
 from mlirstack.pipeline.stage import Pipeline, Stage
 from mlirstack.pipeline.step import Pass, PythonPass, Schedule, Step, Translation, pipeline_text
 
-Payload = Any  # ir.Module | str | bytes | an exported graph
+Payload = Any  # ir.Module | str | bytes | ForeignModule | an exported graph
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,8 @@ def snapshot(payload: Payload) -> bytes | str:
     """A complete copy of a payload: bytecode of a module, the text of an exported graph, text and bytes as they are."""
     if isinstance(payload, (str, bytes)):
         return payload
+    if isinstance(payload, ForeignModule):
+        return payload.bytecode
     return module_bytecode(payload) if isinstance(payload, ir.Module) else payload.text
 
 
@@ -121,13 +125,20 @@ def run_steps(steps: Sequence[Step], module: Any) -> Any:
 
 
 class _Failure(Exception):
-    """A step failed: a message, the diagnostics that came with it, and the pass if it is known."""
+    """A step failed: a message, the diagnostics that came with it, the pass if it is known, and what to do."""
 
-    def __init__(self, message: str, diagnostics: tuple[Diagnostic, ...] = (), pass_name: str | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        diagnostics: tuple[Diagnostic, ...] = (),
+        pass_name: str | None = None,
+        hint: str | None = None,
+    ) -> None:
         super().__init__(message)
         self.message = message
         self.diagnostics = diagnostics
         self.pass_name = pass_name
+        self.hint = hint
 
 
 def _apply(run: StageRun, payload: Payload, tell: Any) -> Payload:
@@ -177,9 +188,9 @@ def _run_python(step: Step, payload: Payload, tell: Any) -> Payload:
         if not valid or _first_error(diagnostics) is not None:
             raise _Failure(_first_error(diagnostics) or "the module is invalid afterwards", tuple(diagnostics), step.name)
     except StageError as error:  # raised by a step itself: complete it
-        raise _Failure(error.message, error.diagnostics, step.name) from None
+        raise _Failure(error.message, error.diagnostics, step.name, error.hint) from None
     except MlirstackError as error:
-        raise _Failure(str(error), (), step.name) from None
+        raise _Failure(error.message, (), step.name, error.hint) from None
     return payload
 
 
@@ -216,7 +227,7 @@ def _blame(stage: Stage, source: bytes | str, context: Any) -> _Failure | None:
                 payload = _run_python(step, payload, lambda name, text: None)
         except _Failure as failure:
             name = failure.pass_name or (step.name if isinstance(step, Pass) else None)
-            return _Failure(failure.message, failure.diagnostics, name)
+            return _Failure(failure.message, failure.diagnostics, name, failure.hint)
     return None
 
 
@@ -233,4 +244,5 @@ def _stage_error(stage: Stage, failure: _Failure) -> StageError:
         op=next((g for g in found.groups() if g), None) if found else None,
         location=location,
         diagnostics=failure.diagnostics,
+        hint=failure.hint,
     )

@@ -1,0 +1,17 @@
+"""Modules of another build of MLIR: bytecode that only that build reads, with the text it printed.
+
+IREE's compiler has dialects that these bindings do not know.  What it leaves behind after a phase is passed on as bytecode,
+complete and with locations, and shown as text; both were written by the same run of the tool.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class ForeignModule:
+    """A module of another tool: ``bytecode`` is complete, ``text`` is for people, large constants elided."""
+
+    bytecode: bytes = field(repr=False)
+    text: str = field(repr=False)
