@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mlirstack.api import Lowering, compile, lower  # noqa: A004
+    from mlirstack.api import Lowering, compile, lower
 
 __version__ = "0.1.0"
 
