@@ -131,6 +131,7 @@ def _signature(data: dict[str, Any]) -> Signature:
         out_spec=data["out_spec"],
         mutations=tuple(Mutation(**m) for m in data["mutations"]),
         dynamic={name: (low, high) for name, (low, high) in data["dynamic"].items()},
+        specialized=tuple((leaf, value) for leaf, value in data["specialized"]),
     )
 
 

@@ -75,6 +75,8 @@ class Signature:
 
     ``in_spec`` and ``out_spec`` are ``torch.utils._pytree.treespec_dumps`` texts of ``(args, kwargs)`` and of the output.
     ``dynamic`` gives the range of each named dimension: ``{"batch": (1, 64)}``; an upper bound of None is unbounded.
+    ``specialized`` lists leaves of the user's inputs that are part of the program (Python scalars and None, as torch.export
+    has it), each with the one value that a call may give there; they are no arguments of ``@main``.
     """
 
     arguments: tuple[ArgumentSpec, ...]
@@ -84,6 +86,7 @@ class Signature:
     out_spec: str
     mutations: tuple[Mutation, ...] = ()
     dynamic: Mapping[str, tuple[int, int | None]] = field(default_factory=dict)
+    specialized: tuple[tuple[int, int | float | bool | str | None], ...] = ()
 
 
 class ExportedGraph(Protocol):

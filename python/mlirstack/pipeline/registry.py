@@ -62,7 +62,7 @@ def check_native(name: str, options: list[str], on: str) -> None:
             hint="'mlirstack-opt --list-passes' prints all of them",
         )
     for option in options:
-        if option not in entry["options"]:
+        if option not in entry["options"] and not _accepts(name, on or entry["anchor"] or "builtin.module", option):
             known = ", ".join(entry["options"]) or "none"
             raise PipelineError(
                 f"pass '{name}' has no option '{option}'{nearest(option, entry['options'])}", hint=f"its options: {known}"
@@ -70,6 +70,21 @@ def check_native(name: str, options: list[str], on: str) -> None:
     anchor, wanted = entry["anchor"], on or "builtin.module"
     if anchor not in ("", wanted):
         raise PipelineError(f"pass '{name}' runs on '{anchor}', not on '{wanted}'", hint=f"write {anchor}({name})")
+
+
+@cache
+def _accepts(name: str, anchor: str, option: str) -> bool:
+    """Ask the bindings for an option that no listing shows: of a pipeline of passes, or a list that is empty by default."""
+    from mlirstack.bindings import PassManager, new_context
+
+    with new_context(), _silent_stderr():
+        for value in ("", "1"):
+            try:
+                PassManager.parse(f"{anchor}({name}{{{option}={value}}})")
+            except ValueError:
+                continue
+            return True
+    return False
 
 
 def _probe(name: str) -> dict[str, Any] | None:

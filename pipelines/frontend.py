@@ -1,0 +1,167 @@
+"""The stages that all targets share: exported graph → torch dialect → TOSA or linalg.
+
+Two routes lead to linalg on tensors.  "tosa" goes through TOSA, where a graph is a handful of well-specified tensor
+operations; "linalg" leaves TOSA out, for graphs that TOSA cannot say or says wrong (see :mod:`mlirstack.frontend.routes`).
+The passes are those of torch-mlir's named back-end pipelines, spelled out so that a failure names one of them.
+"""
+
+from __future__ import annotations
+
+from mlirstack.errors import UsageError
+from mlirstack.frontend.import_fx import ImportFx
+from mlirstack.ir.level import LEVELS
+from mlirstack.pipeline.stage import Pipeline, Stage
+from mlirstack.pipeline.step import Pass
+
+FUNCTION = "func.func"
+
+FX = Stage(
+    "fx", "fx", (), "the graph that torch.export captured, decomposed; nothing is changed here, it is there to be read"
+)
+
+# Without a decomposition this op takes any output size on the way to linalg; TOSA needs it decomposed.
+LINALG_LEGAL_OPS = ("aten.adaptive_max_pool2d",)
+
+
+def _torch_stage(legal_ops: tuple[str, ...] = ()) -> Stage:
+    return Stage(
+        "torch",
+        "torch",
+        (
+            ImportFx(),
+            # Quantized custom ops become ATen ops that the next passes know.
+            Pass("torch-match-quantized-custom-ops", on=FUNCTION),
+            # Bodies of control flow arrive as functions.
+            Pass("inline"),
+            # In-place and view variants become their functional forms, which the patterns below expect.
+            Pass("torch-reduce-op-variants", on=FUNCTION),
+            Pass("canonicalize", on=FUNCTION),
+            # Everything that back ends have no pattern for, in terms of what they have.
+            Pass("torch-decompose-complex-ops", {"legal-ops": legal_ops} if legal_ops else {}, on=FUNCTION),
+            # After decomposing: finds the few patterns that lower better as one op.
+            Pass("torch-recompose-complex-ops", on=FUNCTION),
+            Pass("canonicalize", on=FUNCTION),
+        ),
+        "torch dialect, reduced to the ops that back ends lower",
+    )
+
+
+TORCH_TO_TOSA = Stage(
+    "tosa",
+    "tosa",
+    (
+        Pass("torch-fuse-quantized-ops", on=FUNCTION),
+        # The whole graph or nothing: parts of it cannot be mixed with the linalg route.
+        Pass("convert-torch-to-tosa", {"require-full-tosa-conversion": True}, on=FUNCTION),
+        Pass("tosa-layerwise-constant-fold", on=FUNCTION),
+        Pass("tosa-reduce-transposes", on=FUNCTION),
+        # TOSA's own implicit broadcast stretches dimensions, not ranks.
+        Pass("tosa-make-broadcastable", on=FUNCTION),
+        Pass("canonicalize", on=FUNCTION),
+        Pass("cse", on=FUNCTION),
+        # From !torch.vtensor to tensor: signatures first, then the casts that this leaves inside.
+        Pass("torch-func-backend-type-conversion"),
+        Pass("canonicalize", on=FUNCTION),
+        Pass("torch-finalizing-backend-type-conversion", on=FUNCTION),
+        Pass("torch-verify-tosa-backend-contract"),
+    ),
+    "TOSA: the whole graph must legalize",
+)
+
+TOSA_TO_LINALG = Stage(
+    "linalg",
+    "linalg",
+    (
+        Pass("tosa-optional-decompositions", on=FUNCTION),
+        Pass("canonicalize"),
+        Pass("tosa-infer-shapes", on=FUNCTION),
+        # Linalg has no implicit broadcast of ranks.
+        Pass("tosa-make-broadcastable", on=FUNCTION),
+        # Before tosa-to-linalg, which has no pattern for tosa.scatter and would fail on it.
+        Pass("tosa-to-scf", on=FUNCTION),
+        # Matmul, convolution and pooling first, as named ops that schedules recognise; the rest becomes generic below.
+        Pass("tosa-to-linalg-named", on=FUNCTION),
+        Pass("canonicalize"),
+        Pass("tosa-layerwise-constant-fold", on=FUNCTION),
+        # Folding and named lowering leave new operands of lower rank.
+        Pass("tosa-make-broadcastable", on=FUNCTION),
+        Pass("tosa-to-linalg", on=FUNCTION),
+        Pass("tosa-to-arith", {"include-apply-rescale": True}, on=FUNCTION),
+        Pass("tosa-to-tensor", on=FUNCTION),
+        Pass("tosa-to-scf", on=FUNCTION),
+        Pass("canonicalize"),
+        Pass("cse"),
+    ),
+    "linalg on tensors, by way of TOSA",
+)
+
+TORCH_TO_LINALG = Stage(
+    "linalg",
+    "linalg",
+    (
+        Pass("torch-restructure-non-constant-axes", on=FUNCTION),
+        Pass("torch-fuse-quantized-ops", on=FUNCTION),
+        # Sort, scan, scatter and attention, which linalg has no op for; the general conversion would refuse them.
+        Pass("convert-torch-to-tmtensor", {"allow-non-finites": True}, on=FUNCTION),
+        Pass("canonicalize", on=FUNCTION),
+        Pass("convert-torch-to-linalg", {"allow-non-finites": True}, on=FUNCTION),
+        Pass("canonicalize", on=FUNCTION),
+        # What is no tensor computation: loops and branches, scalars, views.
+        Pass("convert-torch-to-scf", on=FUNCTION),
+        Pass("convert-torch-to-arith", on=FUNCTION),
+        Pass("convert-torch-to-tensor", on=FUNCTION),
+        Pass("convert-torch-conversion-to-mlprogram"),
+        Pass("memref-expand", on=FUNCTION),
+        Pass("canonicalize", on=FUNCTION),
+        Pass("resolve-shaped-type-result-dims", on=FUNCTION),
+        Pass("cse", on=FUNCTION),
+        # From !torch.vtensor to tensor: signatures first, then the casts that this leaves inside.
+        Pass("torch-func-backend-type-conversion"),
+        Pass("canonicalize", on=FUNCTION),
+        Pass("torch-finalizing-backend-type-conversion", on=FUNCTION),
+        Pass("torch-verify-linalg-on-tensors-backend-contract"),
+    ),
+    "linalg on tensors, straight from the torch dialect",
+)
+
+TORCH_TO_STABLEHLO = Stage(
+    "stablehlo",
+    "stablehlo",
+    # One name: some of its passes (chlo-legalize-to-stablehlo) are not registered by themselves.
+    (Pass("torch-backend-to-stablehlo-backend-pipeline"),),
+    "StableHLO, to be read or handed to other compilers",
+)
+
+_ROUTES = {
+    "tosa": (FX, _torch_stage(), TORCH_TO_TOSA, TOSA_TO_LINALG),
+    "linalg": (FX, _torch_stage(LINALG_LEGAL_OPS), TORCH_TO_LINALG),
+}
+
+
+def frontend_stages(route: str, level: str) -> tuple[Stage, ...]:
+    """The stages that bring a program at ``level`` to linalg on tensors by ``route`` ("tosa" or "linalg").
+
+    A program that stands at linalg or below needs none; raises :class:`UsageError` where the route cannot start there.
+    """
+    if route not in _ROUTES:
+        raise UsageError(f"unknown route '{route}'", hint=f"routes: {', '.join(_ROUTES)}")
+    stages = _ROUTES[route]
+    if level == "fx":
+        return stages
+    names = [stage.level_name for stage in stages]
+    if level in names:
+        return stages[names.index(level) + 1 :]
+    order = list(LEVELS)
+    if level in order and order.index(level) > order.index("linalg"):
+        return ()
+    raise UsageError(
+        f"route '{route}' does not pass level '{level}'",
+        hint=f"it starts from one of: {', '.join(names)}, or from what lies below linalg",
+    )
+
+
+def stablehlo_pipeline() -> Pipeline:
+    """Exported graph → torch dialect → StableHLO."""
+    return Pipeline(
+        "stablehlo", (FX, _torch_stage(), TORCH_TO_STABLEHLO), "StableHLO, for reading side by side and for export"
+    )

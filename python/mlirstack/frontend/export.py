@@ -1,0 +1,268 @@
+"""torch.export, decomposition and lifting: an ``nn.Module`` and example inputs in, a :class:`Program` at level "fx" out.
+
+Everything that is not the computation itself leaves the graph here and goes into the signature: weights, pytrees, outputs
+that are returned twice or passed through, constants, mutations, names of dynamic dimensions.
+"""
+
+from __future__ import annotations
+
+import traceback
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import fx, nn
+from torch.export import ExportedProgram
+from torch.export.graph_signature import ConstantArgument, InputKind, InputSpec, OutputKind, OutputSpec, SymIntArgument
+from torch.utils import _pytree as pytree
+
+from mlirstack.errors import SourceLine, UnsupportedError, UnsupportedOp, UsageError
+from mlirstack.frontend import program as contract
+from mlirstack.frontend import trees
+from mlirstack.frontend.decompositions import decomposition_table
+from mlirstack.frontend.dynamic import AxisSpec, DimensionNames, leaf_axes, tile_small_axes
+from mlirstack.frontend.graph import FxGraph, dtype_name, output_node, placeholders
+from mlirstack.frontend.program import ArgumentSpec, Mutation, Program, ResultSpec, Signature
+from mlirstack.frontend.randomness import random_ops
+
+INLINE_ELEMENTS = 1  # lifted constants of at most that many elements stay in the graph, where passes can fold them
+
+Scalar = int | float | bool | str | None
+
+
+def export(
+    model: nn.Module | ExportedProgram,
+    inputs: tuple[Any, ...] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    dynamic_shapes: Any = None,
+    name: str = "model",
+) -> Program:
+    """Export ``model`` as called with ``inputs`` and ``kwargs`` (pytrees of tensors and Python scalars).
+
+    ``dynamic_shapes`` is torch.export's.  Python scalars among the inputs become part of the program, as torch.export has
+    it: :attr:`Signature.specialized` says which values it holds for.  The mode of the model (train or eval) is taken as it
+    is.  Raises :class:`UnsupportedError` with the user's line where torch.export cannot capture the model.
+    """
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if isinstance(model, ExportedProgram):
+            exported, axes = model, None
+        else:
+            exported, axes = _capture(model, tuple(inputs), dict(kwargs or {}), dynamic_shapes)
+        drawn = random_ops(exported.graph_module)
+        try:
+            decomposed = exported.run_decompositions(decomposition_table())
+        except Exception as error:  # raised by a decomposition of torch's, on the user's graph
+            raise _capture_error("torch.export cannot decompose the model", error) from error
+    lifting = _Lifting(decomposed, axes)
+    graph = FxGraph(decomposed.graph_module, lifting.arguments, drawn)
+    return Program(name, graph, "fx", lifting.signature(), lifting.parameters)
+
+
+def _capture(
+    model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], shapes: Any
+) -> tuple[ExportedProgram, list[AxisSpec] | None]:
+    """The exported program, and what the user marked dynamic on each input leaf."""
+    leaves, spec = pytree.tree_flatten((args, kwargs))
+    axes: list[AxisSpec] | None = None
+    if shapes:
+        axes = leaf_axes(model, args, kwargs, shapes)
+        args, kwargs = pytree.tree_unflatten(tile_small_axes(leaves, axes), spec)
+    failures: list[Exception] = []
+    # Tracing the Python code is quick and permissive; the strict tracer also takes scalars read from tensors (.item()).
+    for strict in (False, True):
+        try:
+            return torch.export.export(model, args, kwargs, dynamic_shapes=shapes, strict=strict), axes
+        except Exception as error:  # whatever the user's own code raises
+            failures.append(error)
+    raise _capture_error("torch.export cannot capture the model", failures[0]) from failures[0]
+
+
+def _capture_error(what: str, error: Exception) -> UnsupportedError:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    reason = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not _is_machinery(f.filename)]
+    source = SourceLine(frames[-1].filename, frames[-1].lineno or 0) if frames else None
+    return UnsupportedError(
+        what,
+        (UnsupportedOp("torch.export", reason, source),),
+        hint="the model must be one graph: no branches on tensor values, no calls out of torch; "
+        "torch.export's documentation explains the message",
+    )
+
+
+def _is_machinery(filename: str) -> bool:
+    return "/torch/" in filename or "/mlirstack/" in filename or filename.startswith("<")
+
+
+@dataclass
+class _Lifting:
+    """Rewrites the graph of one decomposed program in place and collects its signature on the way."""
+
+    program: ExportedProgram
+    axes: Sequence[AxisSpec] | None
+    arguments: tuple[ArgumentSpec, ...] = ()
+    parameters: dict[str, torch.Tensor] = field(default_factory=dict)
+    outputs: list[contract.OutputSpec] = field(default_factory=list)
+    mutations: list[Mutation] = field(default_factory=list)
+    specialized: list[tuple[int, Scalar]] = field(default_factory=list)
+    results: list[fx.Node] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.graph = self.program.graph_module.graph
+        self.names = DimensionNames(self.program.range_constraints)
+        self.specs: dict[fx.Node, ArgumentSpec] = {}
+        _remove_dead_nodes(self.graph)
+        self._lift_inputs()
+        self._lift_outputs()
+        _remove_dead_nodes(self.graph)
+        self.arguments = tuple(self.specs[node] for node in placeholders(self.graph))
+
+    def signature(self) -> Signature:
+        call = self.program.call_spec
+        assert call.in_spec is not None and call.out_spec is not None
+        return Signature(
+            arguments=self.arguments,
+            results=tuple(self._result(node) for node in self.results),
+            outputs=tuple(self.outputs),
+            in_spec=trees.dumps(call.in_spec),
+            out_spec=trees.dumps(call.out_spec),
+            mutations=tuple(self.mutations),
+            dynamic=dict(self.names.ranges),
+            specialized=tuple(self.specialized),
+        )
+
+    # ------------------------------------------------------------------------------------------------------------ inputs
+
+    def _lift_inputs(self) -> None:
+        mutated = {s.target for s in self.program.graph_signature.output_specs if s.kind is not OutputKind.USER_OUTPUT}
+        bound: dict[tuple[Any, ...], fx.Node] = {}
+        leaf = 0
+        for spec, node in zip(self.program.graph_signature.input_specs, placeholders(self.graph), strict=True):
+            if spec.kind is InputKind.USER_INPUT:
+                self._lift_user_input(node, spec, leaf)
+                leaf += 1
+                continue
+            value = self._bound_value(spec)
+            target = spec.target or node.name
+            key = (value.data_ptr(), value.shape, value.stride(), value.dtype)
+            if not node.users and target not in mutated:
+                self.graph.erase_node(node)  # an argument that nothing reads
+            elif spec.kind is InputKind.CONSTANT_TENSOR and self._fits_inline(node, value):
+                self._inline(node, target, value)
+            elif target not in mutated and value.numel() and key in bound:  # tied weights: stored and passed once
+                node.replace_all_uses_with(bound[key])
+                self.graph.erase_node(node)
+            else:
+                if target not in mutated:
+                    bound[key] = node
+                self.parameters[target] = value
+                self.specs[node] = ArgumentSpec(target, "parameter", tuple(value.shape), dtype_name(value.dtype))
+
+    def _lift_user_input(self, node: fx.Node, spec: InputSpec, leaf: int) -> None:
+        if isinstance(spec.arg, ConstantArgument):
+            self.specialized.append((leaf, spec.arg.value))
+            node.replace_all_uses_with(spec.arg.value)  # type: ignore[arg-type]
+            self.graph.erase_node(node)
+            return
+        value = node.meta["val"]
+        if isinstance(spec.arg, SymIntArgument) or not isinstance(value, torch.Tensor):
+            self.names.name_scalar(node.name, value)
+            self.specs[node] = ArgumentSpec(node.name, "input", None, _scalar_dtype(value), leaf)
+            return
+        self.names.observe(node.name, value, self.axes[leaf] if self.axes else {})
+        self.specs[node] = ArgumentSpec(node.name, "input", self.names.dims(value.shape), dtype_name(value.dtype), leaf)
+
+    def _bound_value(self, spec: InputSpec) -> torch.Tensor:
+        if spec.kind not in (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR):
+            raise UnsupportedError(f"the model holds '{spec.target}', which is no tensor ({spec.kind.name.lower()})")
+        stored = self.program.state_dict.get(spec.target or "")
+        value = self.program.constants[spec.target or ""] if stored is None else stored
+        if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
+            raise UnsupportedError(f"the model holds '{spec.target}', which is not a dense tensor")
+        return value.detach().cpu()
+
+    def _fits_inline(self, node: fx.Node, value: torch.Tensor) -> bool:
+        """A constant so small that passes should see its value; the importer takes none in lists, results need arguments."""
+        in_list = any(isinstance(a, (list, tuple)) and node in a for user in node.users for a in user.args)
+        return value.numel() <= INLINE_ELEMENTS and not in_list
+
+    def _inline(self, node: fx.Node, target: str, value: torch.Tensor) -> None:
+        attribute = target.replace(".", "_")
+        self.program.graph_module.register_buffer(attribute, value, persistent=False)
+        with self.graph.inserting_before(node):
+            constant = self.graph.get_attr(attribute)
+        constant.meta = dict(node.meta)
+        node.replace_all_uses_with(constant)
+        self.graph.erase_node(node)
+
+    # ----------------------------------------------------------------------------------------------------------- outputs
+
+    def _lift_outputs(self) -> None:
+        output = output_node(self.graph)
+        for spec, value in zip(self.program.graph_signature.output_specs, output.args[0], strict=True):  # type: ignore[arg-type]
+            if spec.kind is OutputKind.USER_OUTPUT:
+                self.outputs.append(self._user_output(value))
+            else:
+                self._mutation(spec, value)
+        output.args = (tuple(self.results),)
+
+    def _user_output(self, value: Any) -> contract.OutputSpec:
+        if not isinstance(value, fx.Node):
+            return contract.OutputSpec("constant", value=value)
+        if value in self.specs:
+            spec = self.specs[value]
+            return contract.OutputSpec(
+                spec.kind,
+                index=spec.leaf,
+                name=None if spec.kind == "input" else spec.name,
+                shape=spec.shape,
+                dtype=spec.dtype,
+                scalar=spec.shape is None,
+            )
+        result = self._result(value)
+        return contract.OutputSpec(
+            "result", index=self._result_index(value), shape=result.shape, dtype=result.dtype, scalar=result.shape is None
+        )
+
+    def _mutation(self, spec: OutputSpec, value: Any) -> None:
+        if spec.kind is OutputKind.USER_INPUT_MUTATION:
+            target = next(n for n in self.specs if n.name == spec.target)
+        elif spec.kind in (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION):
+            target = next(n for n, s in self.specs.items() if s.kind == "parameter" and s.name == spec.target)
+        else:
+            raise UsageError(f"an exported program with outputs of kind '{spec.kind.name.lower()}' is not a forward pass")
+        if value is target:
+            return  # written with itself
+        mutated = self.specs[target]
+        name = None if mutated.kind == "input" else mutated.name
+        self.mutations.append(Mutation(self._result_index(value), leaf=mutated.leaf, name=name))
+
+    def _result_index(self, node: fx.Node) -> int:
+        """Position among the function's results; each node is returned once (twice the same value crashes passes)."""
+        if node not in self.results:
+            self.results.append(node)
+        return self.results.index(node)
+
+    def _result(self, node: fx.Node) -> ResultSpec:
+        value = node.meta["val"]
+        if isinstance(value, torch.Tensor):
+            return ResultSpec(self.names.dims(value.shape), dtype_name(value.dtype))
+        return ResultSpec(None, _scalar_dtype(value))
+
+
+def _scalar_dtype(value: object) -> str:
+    if isinstance(value, (bool, torch.SymBool)):
+        return "bool"
+    return "int64" if isinstance(value, (int, torch.SymInt)) else "float64"
+
+
+def _remove_dead_nodes(graph: fx.Graph) -> None:
+    """Remove all that does not reach the output: unused nodes, and the checks that export adds.
+
+    The checks compare dtypes, devices and symbolic sizes, which the signature holds callers to.
+    """
+    graph.eliminate_dead_code(is_impure_node=lambda node: node.op in ("placeholder", "output"))

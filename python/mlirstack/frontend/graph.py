@@ -1,0 +1,104 @@
+"""The exported graph at level "fx": torch.export's decomposed graph without weights, and what was noted while exporting.
+
+It comes out of :mod:`mlirstack.frontend.export` and goes into :mod:`mlirstack.frontend.import_fx`, which never changes it,
+so that one graph can be imported once for each route.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import fx
+
+from mlirstack.errors import SourceLine, UnsupportedOp
+from mlirstack.frontend.program import ArgumentSpec
+
+_TORCH = str(Path(torch.__file__).parent)
+_FRAME = re.compile(r'File "([^"]+)", line (\d+)')
+
+
+@dataclass(frozen=True)
+class FxGraph:
+    """A functional graph: placeholders are the arguments of ``@main`` in order, the output is a tuple of distinct nodes.
+
+    ``random_ops`` lists the live operations of the undecomposed graph that draw random numbers.
+    """
+
+    module: fx.GraphModule
+    arguments: tuple[ArgumentSpec, ...]
+    random_ops: tuple[UnsupportedOp, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """Python text: one comment line an argument (parameters by name), then the graph with source lines."""
+        header = "\n".join(
+            f"# {node.name}: {spec.kind} {spec.name}: {spec.dtype}{'' if spec.shape is None else list(spec.shape)}"
+            for node, spec in zip(placeholders(self.module.graph), self.arguments, strict=True)
+        )
+        return header + "\n" + self.module.print_readable(print_output=False)
+
+
+def placeholders(graph: fx.Graph) -> list[fx.Node]:
+    """The placeholder nodes of ``graph`` in order."""
+    return [node for node in graph.nodes if node.op == "placeholder"]
+
+
+def output_node(graph: fx.Graph) -> fx.Node:
+    """The one output node of ``graph``."""
+    return next(node for node in reversed(graph.nodes) if node.op == "output")
+
+
+def calls(module: torch.nn.Module) -> Iterator[fx.Node]:
+    """All ``call_function`` nodes of a graph module, those in bodies of control flow included."""
+    for child in module.modules():
+        if isinstance(child, fx.GraphModule):
+            yield from (node for node in child.graph.nodes if node.op == "call_function")
+
+
+def node_source(node: fx.Node) -> SourceLine | None:
+    """The user's innermost line that ``node`` comes from; frames inside torch only if there is no other."""
+    frames = [SourceLine(file, int(line)) for file, line in _FRAME.findall(node.meta.get("stack_trace") or "")]
+    for frame in reversed(frames):
+        if not frame.file.startswith((_TORCH, "torch/")):  # export itself writes the short form
+            return frame
+    return frames[-1] if frames else None
+
+
+def node_tensors(node: fx.Node) -> list[torch.Tensor]:
+    """The (fake) tensors that ``node`` produces."""
+    return [v for v in _flatten(node.meta.get("val")) if isinstance(v, torch.Tensor)]
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """Torch's name without the prefix: ``"float32"``."""
+    return str(dtype).removeprefix("torch.")
+
+
+def operand_dtypes(node: fx.Node) -> tuple[str, ...]:
+    """The dtypes of the tensors that ``node`` reads, in order, e.g. ``("float32", "int64")``."""
+    return tuple(dtype_name(t.dtype) for arg in node.all_input_nodes for t in node_tensors(arg))
+
+
+def target_name(node: fx.Node) -> str:
+    """The overload of a call, ``"aten.add.Tensor"``, or the Python name of another callable."""
+    target = node.target
+    if isinstance(target, torch._ops.OpOverload):
+        return str(target)
+    return str(getattr(target, "__name__", target))
+
+
+def describe(node: fx.Node) -> str:
+    """``"aten.add.Tensor(float32, int64)"``."""
+    return f"{target_name(node)}({', '.join(operand_dtypes(node))})"
+
+
+def _flatten(value: object) -> Iterable[object]:
+    if isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _flatten(item)
+    else:
+        yield value

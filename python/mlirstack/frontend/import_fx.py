@@ -1,0 +1,85 @@
+"""The step from the exported FX graph to the torch dialect: ``@main`` over the graph's arguments, weights among them.
+
+torch-mlir's FxImporter is driven directly, so that no weight ever becomes text and failures arrive with the user's line.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, ClassVar
+
+from torch import fx
+
+from mlirstack.bindings import fx_importer, ir, new_context
+from mlirstack.errors import Diagnostic, StageError
+from mlirstack.frontend.graph import FxGraph, describe, node_source
+from mlirstack.frontend.program import ENTRY, ArgumentSpec
+from mlirstack.ir.ops import function
+from mlirstack.pipeline.step import Translation
+
+PARAMETER_ATTRIBUTE = "mlirstack.parameter"  # on arguments of @main that hold a parameter: its name
+
+
+@dataclass(frozen=True)
+class ImportFx(Translation):
+    """Before: an :class:`FxGraph`.  After: a module of the torch dialect with ``@main``, in a context of its own.
+
+    Arguments that hold parameters carry ``mlirstack.parameter = "fc1.weight"``; the passes down to linalg keep it.
+    """
+
+    name: ClassVar[str] = "mlirstack-import-fx"
+
+    def translate(self, payload: Any) -> Any:
+        """Import ``payload``, which is not changed; :class:`StageError` naming the node that cannot be imported."""
+        assert isinstance(payload, FxGraph)
+        graph_module = copy.deepcopy(payload.module)  # the importer rewrites what it reads
+        importer = fx_importer()(context=new_context())
+        try:
+            importer.import_graph_module(graph_module, func_name=ENTRY)
+        except (NotImplementedError, AssertionError, KeyError, ValueError, TypeError, RuntimeError) as error:
+            raise _import_error(error) from error
+        module = importer.module
+        _mark_parameters(module, payload.arguments)
+        return module
+
+
+def _mark_parameters(module: Any, arguments: tuple[ArgumentSpec, ...]) -> None:
+    with module.context:
+        function(module, ENTRY).arg_attrs = ir.ArrayAttr.get(
+            [
+                ir.DictAttr.get(
+                    {PARAMETER_ATTRIBUTE: ir.StringAttr.get(a.name)} if a.kind == "parameter" else {},
+                )
+                for a in arguments
+            ]
+        )
+
+
+def _import_error(error: Exception) -> StageError:
+    lines = str(error).strip().splitlines()
+    reason = f"{type(error).__name__}: {lines[0] if lines else ''}"
+    node = _node_at(error.__traceback__)
+    what = f"'{describe(node)}'" if node is not None else "the graph"
+    source = node_source(node) if node is not None else None
+    message = f"{what} cannot be imported into the torch dialect: {reason}"
+    location = f'"{source.file}":{source.line}:0' if source else "unknown"
+    return StageError(
+        message,
+        stage="torch",
+        op=describe(node) if node is not None else None,
+        location=source,
+        diagnostics=(Diagnostic("error", message, location, source),),
+    )
+
+
+def _node_at(frames: TracebackType | None) -> fx.Node | None:
+    """The node that the importer worked on: it keeps it in a local variable of that name."""
+    found: fx.Node | None = None
+    while frames is not None:
+        candidate = frames.tb_frame.f_locals.get("node")
+        if isinstance(candidate, fx.Node) and candidate.op == "call_function":
+            found = candidate
+        frames = frames.tb_next
+    return found
