@@ -58,7 +58,8 @@ def export(
         except Exception as error:  # raised by a decomposition of torch's, on the user's graph
             raise _capture_error("torch.export cannot decompose the model", error) from error
     lifting = _Lifting(decomposed, axes)
-    graph = FxGraph(decomposed.graph_module, lifting.arguments, drawn)
+    mutated = frozenset(m.name for m in lifting.mutations if m.name is not None)
+    graph = FxGraph(decomposed.graph_module, lifting.arguments, drawn, mutated)
     return Program(name, graph, "fx", lifting.signature(), lifting.parameters)
 
 

@@ -25,12 +25,14 @@ _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 class FxGraph:
     """A functional graph: placeholders are the arguments of ``@main`` in order, the output is a tuple of distinct nodes.
 
-    ``random_ops`` lists the live operations of the undecomposed graph that draw random numbers.
+    ``random_ops`` lists the live operations of the undecomposed graph that draw random numbers; ``mutated`` names the
+    parameters that the program writes to.
     """
 
     module: fx.GraphModule
     arguments: tuple[ArgumentSpec, ...]
     random_ops: tuple[UnsupportedOp, ...] = ()
+    mutated: frozenset[str] = frozenset()
 
     @property
     def text(self) -> str:

@@ -12,21 +12,21 @@ from typing import Any, ClassVar
 
 from torch import fx
 
-from mlirstack.bindings import fx_importer, ir, new_context
+from mlirstack.bindings import fx_importer, new_context
 from mlirstack.errors import Diagnostic, StageError
 from mlirstack.frontend.graph import FxGraph, describe, node_source
-from mlirstack.frontend.program import ENTRY, ArgumentSpec
+from mlirstack.frontend.program import ENTRY
 from mlirstack.ir.ops import function
+from mlirstack.ir.parameters import mark_parameters
 from mlirstack.pipeline.step import Translation
-
-PARAMETER_ATTRIBUTE = "mlirstack.parameter"  # on arguments of @main that hold a parameter: its name
 
 
 @dataclass(frozen=True)
 class ImportFx(Translation):
     """Before: an :class:`FxGraph`.  After: a module of the torch dialect with ``@main``, in a context of its own.
 
-    Arguments that hold parameters carry ``mlirstack.parameter = "fc1.weight"``; the passes down to linalg keep it.
+    Arguments that hold parameters carry ``mlirstack.parameter = "fc1.weight"``, unless the program writes to them; the
+    passes down to linalg keep it.
     """
 
     name: ClassVar[str] = "mlirstack-import-fx"
@@ -41,20 +41,10 @@ class ImportFx(Translation):
         except (NotImplementedError, AssertionError, KeyError, ValueError, TypeError, RuntimeError) as error:
             raise _import_error(error) from error
         module = importer.module
-        _mark_parameters(module, payload.arguments)
+        parameters = {i: a.name for i, a in enumerate(payload.arguments) if a.kind == "parameter"}
+        constant = {i: name for i, name in parameters.items() if name not in payload.mutated}
+        mark_parameters(function(module, ENTRY), constant)
         return module
-
-
-def _mark_parameters(module: Any, arguments: tuple[ArgumentSpec, ...]) -> None:
-    with module.context:
-        function(module, ENTRY).arg_attrs = ir.ArrayAttr.get(
-            [
-                ir.DictAttr.get(
-                    {PARAMETER_ATTRIBUTE: ir.StringAttr.get(a.name)} if a.kind == "parameter" else {},
-                )
-                for a in arguments
-            ]
-        )
 
 
 def _import_error(error: Exception) -> StageError:
