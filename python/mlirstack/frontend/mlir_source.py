@@ -1,0 +1,102 @@
+""".mlir and .mlirbc files as programs: the entry function is found, the level told, the signature read off its type."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from torch.utils import _pytree as pytree
+
+from mlirstack.bindings import ir, new_context
+from mlirstack.errors import UsageError
+from mlirstack.frontend.program import ENTRY, ArgumentSpec, Dim, OutputSpec, Program, ResultSpec, Signature
+from mlirstack.ir.detect import detect_level
+from mlirstack.ir.ops import functions
+from mlirstack.ir.text import read_module
+
+_DTYPES = {
+    "f64": "float64", "f32": "float32", "f16": "float16", "bf16": "bfloat16", "i1": "bool",
+    **{f"{sign}i{bits}": f"int{bits}" for sign in ("", "s") for bits in (8, 16, 32, 64)},
+    **{f"ui{bits}": f"uint{bits}" for bits in (8, 16, 32, 64)},
+    "index": "int64", "complex<f32>": "complex64", "complex<f64>": "complex128",
+    "f8E4M3FN": "float8_e4m3fn", "f8E5M2": "float8_e5m2",
+    "!torch.int": "int64", "!torch.float": "float64", "!torch.bool": "bool",
+}  # fmt: skip
+_TORCH_TENSOR = re.compile(r"!torch\.v?tensor<\[([^\]]*)\],(.+)>")
+_BUILTIN_SHAPED = re.compile(r"(?:tensor|memref)<((?:(?:\d+|\?)x)*)([^,]+?)(?:, .*)?>")
+
+
+def load_mlir(path: Path) -> Program:
+    """The program in a .mlir or .mlirbc file, at the level that its dialects show.
+
+    The entry is ``@main``, or the only public function under another name, which becomes ``@main``.  All its arguments are
+    inputs.  Raises :class:`UsageError` for files that are missing, invalid, or without an entry.
+    """
+    module = read_module(path, new_context())
+    level = detect_level(module)
+    if level == "llvm":
+        raise UsageError(
+            f"{path} is in the LLVM dialect, where the arguments of the model cannot be told any more",
+            hint="give a file of an earlier level",
+        )
+    entry = _entry(module, path)
+    return Program(path.stem, module, level, _signature(entry, path), {})
+
+
+def _entry(module: Any, path: Path) -> Any:
+    public = []
+    for op in functions(module):
+        name = ir.StringAttr(op.attributes["sym_name"]).value
+        if name == ENTRY:
+            return op
+        visibility = op.attributes.get("sym_visibility")
+        if visibility is None or ir.StringAttr(visibility).value == "public":
+            public.append((name, op))
+    if len(public) == 1:
+        (_, op) = public[0]
+        with module.context:
+            op.attributes["sym_name"] = ir.StringAttr.get(ENTRY)
+        return op
+    names = ", ".join(f"@{name}" for name, _ in public) or "none"
+    raise UsageError(
+        f"{path} has no function @{ENTRY}", hint=f"name the entry @{ENTRY}, or leave one public function (now: {names})"
+    )
+
+
+def _signature(entry: Any, path: Path) -> Signature:
+    function_type = ir.FunctionType(ir.TypeAttr(entry.attributes["function_type"]).value)
+    inputs = [_type(str(t), f"arg{i}", path) for i, t in enumerate(function_type.inputs)]
+    results = [_type(str(t), f"result{i}", path) for i, t in enumerate(function_type.results)]
+    arguments = tuple(
+        ArgumentSpec(f"arg{i}", "input", shape, dtype, leaf=i) for i, (shape, dtype) in enumerate(inputs)
+    )  # fmt: skip
+    outputs = tuple(
+        OutputSpec("result", index=i, shape=shape, dtype=dtype, scalar=shape is None)
+        for i, (shape, dtype) in enumerate(results)
+    )
+    leaf = 0
+    one_or_tuple = leaf if len(results) == 1 else (leaf,) * len(results)
+    names = [dim for shape, _ in inputs for dim in shape or () if isinstance(dim, str)]
+    return Signature(
+        arguments=arguments,
+        results=tuple(ResultSpec(shape, dtype) for shape, dtype in results),
+        outputs=outputs,
+        in_spec=pytree.treespec_dumps(pytree.tree_structure(((leaf,) * len(inputs), {}))),
+        out_spec=pytree.treespec_dumps(pytree.tree_structure(one_or_tuple)),
+        dynamic=dict.fromkeys(names, (0, None)),
+    )
+
+
+def _type(text: str, name: str, path: Path) -> tuple[tuple[Dim, ...] | None, str]:
+    """Shape (None: a scalar) and dtype of an MLIR type; dynamic dimensions are called ``arg0_1`` after place and axis."""
+    sizes: list[str] | None = None
+    element = text
+    if found := _TORCH_TENSOR.fullmatch(text):
+        sizes, element = [s for s in found[1].split(",") if s], found[2]
+    elif found := _BUILTIN_SHAPED.fullmatch(text):
+        sizes, element = [s for s in found[1].split("x") if s], found[2]
+    if element not in _DTYPES:
+        raise UsageError(f"{path}: @{ENTRY} has a {name.rstrip('0123456789')} of type {text}, which no torch value has")
+    shape = None if sizes is None else tuple(f"{name}_{i}" if s == "?" else int(s) for i, s in enumerate(sizes))
+    return shape, _DTYPES[element]
