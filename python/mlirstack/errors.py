@@ -59,6 +59,10 @@ class SignatureError(MlirstackError):
     exit_status = 2
 
 
+class RuntimeCheckError(MlirstackError):
+    """A condition that the model itself checks while it runs (an index in range, matching sizes) does not hold."""
+
+
 class BundleError(MlirstackError):
     """A bundle on disk is damaged, incomplete, or of a version this mlirstack does not read."""
 

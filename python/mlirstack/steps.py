@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from mlirstack.pipeline.registry import register_step
 
-STEPS: dict[str, str] = {}
+STEPS: dict[str, str] = {
+    "iree-phase": "mlirstack.passes.iree_phase:IreePhase",
+}
 
 
 def register_steps() -> None:

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from mlirstack.frontend.program import Program, Signature
-from mlirstack.pipeline.runner import Observer, Payload
-from mlirstack.pipeline.stage import Pipeline
-
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # a machine that only runs bundles has no MLIR bindings
     import torch
+
+    from mlirstack.frontend.program import Program, Signature
+    from mlirstack.pipeline.runner import Observer, Payload
+    from mlirstack.pipeline.stage import Pipeline
 
 
 @dataclass(frozen=True)

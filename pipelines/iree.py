@@ -1,0 +1,23 @@
+"""The stages of the targets ``iree-cpu`` and, later, ``iree-cuda``: linalg on tensors, then IREE's own phases to a vmfb.
+
+Each phase is a run of IREE's compiler that continues from what the phase before has left, so IREE's levels are dumped,
+timed, resumed and overridden like ours.  The vmfb is byte for byte that of one run from start to end.
+"""
+
+from __future__ import annotations
+
+from mlirstack.passes.iree_compiler import PHASES
+from mlirstack.passes.iree_phase import IreePhase
+from mlirstack.pipeline.stage import Pipeline, Stage
+from mlirstack.pipelines.frontend import frontend_stages
+
+
+def iree_cpu_pipeline(route: str, level: str, cpu: str = "host") -> Pipeline:
+    """The table for a program at ``level``; ``cpu`` is LLVM's name of the processor to compile for."""
+    phases = [Stage(f"iree-{phase}", "iree", (IreePhase(phase, cpu=cpu),), doc) for phase, doc in PHASES.items()]
+    vmfb = Stage("vmfb", "vmfb", (IreePhase("vmfb", cpu=cpu),), "the file that IREE's runtime loads")
+    return Pipeline(
+        "iree-cpu",
+        (*frontend_stages(route, level), *phases, vmfb),
+        "linalg on tensors handed to IREE, compiled for CPUs through LLVM",
+    )

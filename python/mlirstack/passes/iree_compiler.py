@@ -1,0 +1,161 @@
+"""IREE's compiler as a subprocess: a module in, what it is after one of IREE's phases out.
+
+``iree-compile`` brings its own build of MLIR, which must not share a process with torch-mlir's: the program is found beside
+the package without importing it.  Every run works in a temporary directory of its own, so that a killed compiler leaves
+nothing half-written.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shlex
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from mlirstack.errors import Diagnostic, MissingDependencyError, SourceLine, StageError
+from mlirstack.ir.foreign import ForeignModule
+from mlirstack.ir.text import BYTECODE_MAGIC, ELIDE_ELEMENTS
+from mlirstack.pipeline.tool import ToolRun, run_tool
+
+PHASES = {
+    "input": "IREE's form of the input: linalg on tensors, parameters as globals",
+    "abi": "exported functions take and return HAL buffer views",
+    "preprocessing": "target-specific rewrites before anything else",
+    "global-optimization": "layouts, transposes and data types decided for the whole program; constants hoisted",
+    "dispatch-creation": "fused regions become dispatches; data tiling chosen",
+    "flow": "data flow between dispatches, each outlined into an executable",
+    "stream": "asynchronous schedule, resource lifetimes and placement",
+    "executable-sources": "executables per target, before code generation",
+    "executable-configurations": "a code generation strategy (tile sizes, pipeline) for each executable",
+    "executable-targets": "executables tiled, vectorized and lowered to the LLVM dialect",
+    "hal": "command buffers and device calls; executables compiled to machine code",
+    "vm": "the host program as IREE VM code",
+}
+"""IREE's compilation phases in order, and what each leaves behind."""
+
+
+@dataclass(frozen=True)
+class CompilerRun:
+    """One run of iree-compile: from what follows phase ``after`` (None: the start) through ``phase`` (None: to a vmfb)."""
+
+    after: str | None
+    phase: str | None
+    flags: tuple[str, ...]
+    timeout: float
+
+    def arguments(self, source: str, output: str) -> list[str]:
+        """The command line without the program."""
+        steps = [f"--compile-from={self.after}"] if self.after else []
+        steps += [f"--compile-to={self.phase}", "--emit-mlir-bytecode"] if self.phase else []
+        return [source, *self.flags, *steps, "-o", output]
+
+
+@cache
+def compiler_program() -> Path:
+    """Path of the iree-compile that pip installed; :class:`MissingDependencyError` where there is none."""
+    try:
+        spec = importlib.util.find_spec("iree.compiler")  # imports nothing but the empty namespace 'iree'
+    except ModuleNotFoundError:
+        spec = None
+    for folder in spec.submodule_search_locations or () if spec else ():
+        program = Path(folder) / "_mlir_libs" / "iree-compile"
+        if program.is_file():
+            return program
+    raise MissingDependencyError(
+        "IREE's compiler is not installed",
+        hint="pip install iree-base-compiler (the pinned version is in constraints.txt)",
+    )
+
+
+def run_compiler(run: CompilerRun, source: bytes | str) -> ForeignModule | bytes:
+    """Compile ``source`` (MLIR bytecode or text) as ``run`` says: a module after a phase, the bytes of a vmfb at the end.
+
+    Raises :class:`StageError` with the compiler's messages, the user's source line where it is known, and the command to
+    repeat.
+    """
+    program = compiler_program()
+    with tempfile.TemporaryDirectory(prefix="mlirstack-iree-") as folder:
+        directory = Path(folder)
+        name = "input.mlirbc" if isinstance(source, bytes) else "input.mlir"
+        (directory / name).write_bytes(source if isinstance(source, bytes) else source.encode())
+        arguments = run.arguments(name, "output")
+        # The readable form comes from the same run: a second one would cost as much as the phase itself.
+        shown = [
+            f"--dump-compilation-phases-to={directory}",
+            f"--mlir-elide-elementsattrs-if-larger={ELIDE_ELEMENTS}",
+            f"--mlir-elide-resource-strings-if-larger={ELIDE_ELEMENTS}",
+        ]
+        command = [str(program), *arguments, *(shown if run.phase else [])]
+        tool = run_tool(command, directory=directory, timeout=run.timeout)
+        if tool.failure is not None:
+            raise _error(tool, run, ["iree-compile", *arguments])
+        output = (directory / "output").read_bytes()
+        if run.phase is None:
+            return output
+        [text] = directory.glob(f"*.{run.phase}.mlir")
+        return ForeignModule(output, text.read_text())
+
+
+def source_of(payload: ForeignModule | bytes | str) -> bytes | str:
+    """What iree-compile reads for a payload between two phases: bytecode, or text that somebody has written by hand."""
+    if isinstance(payload, ForeignModule):
+        return payload.bytecode
+    if isinstance(payload, bytes) and not payload.startswith(BYTECODE_MAGIC):
+        raise StageError("this is not a module that IREE's compiler left behind a phase", stage="iree")
+    return payload
+
+
+# ---------------------------------------------------------------------------------------------------------- diagnostics
+
+_MESSAGE = re.compile(
+    r"^(?P<file>[^\s:][^:\n]*|<unknown>)(?::(?P<line>\d+))?(?::(?P<column>\d+))?: (?P<severity>error|warning|note): "
+    r"(?P<message>.*)$"
+)
+
+
+def parse_messages(stderr: str) -> tuple[Diagnostic, ...]:
+    """The errors in what iree-compile printed, notes attached to the error before them; warnings are left out."""
+    found: list[Diagnostic] = []
+    for line in stderr.splitlines():
+        match = _MESSAGE.match(line)
+        if match is None or match["severity"] == "warning":
+            continue
+        place = _place(match["file"], match["line"], match["column"])
+        message = Diagnostic(match["severity"], match["message"], str(place or match["file"]), place)
+        if message.severity == "note" and found:
+            last = found[-1]
+            found[-1] = Diagnostic(
+                last.severity, last.message, last.location, last.source or message.source, (*last.notes, message)
+            )
+        elif message.severity == "error":
+            found.append(message)
+    return tuple(found)
+
+
+def _place(file: str, line: str | None, column: str | None) -> SourceLine | None:
+    """A line of the user's program; the compiler's own input file and unknown places say nothing to a user."""
+    if line is None or int(line) == 0 or Path(file).name in ("input.mlir", "input.mlirbc", "-", "<stdin>", "<unknown>"):
+        return None
+    return SourceLine(file, int(line), int(column or 0))
+
+
+def _error(tool: ToolRun, run: CompilerRun, command: Sequence[str]) -> StageError:
+    diagnostics = parse_messages(tool.stderr)
+    lines = [line.strip() for line in tool.stderr.splitlines() if line.strip()]
+    if tool.timed_out:
+        message = f"iree-compile took longer than {run.timeout:g} s and was ended"
+    elif diagnostics:
+        message = f"iree-compile: {diagnostics[0].message}"
+    else:
+        message = f"iree-compile {tool.failure}" + (": " + " / ".join(lines[:3]) if lines else "")
+    return StageError(
+        message,
+        stage=f"iree-{run.phase}" if run.phase else "vmfb",
+        location=next((d.source for d in diagnostics if d.source), None),
+        diagnostics=diagnostics,
+        hint=f"to repeat it on the stage's complete input: {shlex.join(command)}",
+    )

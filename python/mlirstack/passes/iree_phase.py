@@ -1,0 +1,66 @@
+"""IREE's compilation phases as translations of a stage table: one run of its compiler each, resumable in between."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from mlirstack.bindings import ir
+from mlirstack.ir.text import clone_module, module_bytecode
+from mlirstack.passes.iree_compiler import PHASES, CompilerRun, run_compiler, source_of
+from mlirstack.passes.iree_parameters import parameters_to_globals
+from mlirstack.pipeline.step import Translation
+
+TIMEOUT = 600  # seconds for one phase
+
+LLVM_CPU = "llvm-cpu"
+
+
+@dataclass(frozen=True)
+class IreePhase(Translation):
+    """Before: linalg on tensors (phase "input"), or what the phase before has left.  After: IREE's IR behind ``phase``.
+
+    ``phase`` is one of :data:`PHASES`, or "vmfb" for the final file.  ``cpu`` is LLVM's name of a processor ("host": this
+    one, "generic", "x86-64-v3"); ``opt_level`` is O0 to O3; ``data_tiling`` packs operands of contractions; ``timeout`` is
+    in seconds.
+    """
+
+    name: ClassVar[str] = "iree-phase"
+
+    phase: str
+    cpu: str = "host"
+    opt_level: str = "O3"
+    data_tiling: bool = True
+    timeout: int = TIMEOUT
+
+    def translate(self, payload: Any) -> Any:
+        """Run the phase: a :class:`ForeignModule`, or the bytes of a vmfb; :class:`StageError` as the compiler says."""
+        if isinstance(payload, ir.Module):
+            module = clone_module(payload)
+            parameters_to_globals(module)
+            source: bytes | str = module_bytecode(module)
+        else:
+            source = source_of(payload)
+        names = [*PHASES]
+        position = len(names) if self.phase == "vmfb" else names.index(self.phase)
+        after = names[position - 1] if position else None
+        phase = None if self.phase == "vmfb" else self.phase
+        return run_compiler(CompilerRun(after, phase, self.flags(), self.timeout), source)
+
+    def flags(self) -> tuple[str, ...]:
+        """The flags that every phase is given: what is compiled for, and what keeps the numbers right."""
+        return (
+            "--iree-hal-target-device=local",
+            f"--iree-hal-local-target-device-backends={LLVM_CPU}",
+            f"--iree-llvmcpu-target-cpu={self.cpu}",
+            f"--iree-opt-level={self.opt_level}",
+            f"--iree-opt-data-tiling={'true' if self.data_tiling else 'false'}",
+            # IREE narrows float64 to float32 unless told otherwise.
+            "--iree-input-demote-f64-to-f32=false",
+            # Assertions guard dynamic shapes; O1 and up drop them.
+            "--iree-opt-strip-assertions=false",
+            # Inlined bf16 constants are read back wrong.
+            "--iree-flow-inline-constants-max-byte-length=0",
+            # Attention needs more scratch than the 32 KiB that are allowed by default.
+            "--iree-llvmcpu-stack-allocation-limit=1048576",
+        )
