@@ -8,6 +8,16 @@ from __future__ import annotations
 from mlirstack.pipeline.registry import register_step
 
 STEPS: dict[str, str] = {
+    "mlirstack-asserts-to-errors": "mlirstack.passes.asserts:AssertsToErrors",
+    "mlirstack-compile-object": "mlirstack.passes.native_code:CompileObject",
+    "mlirstack-describe-entries": "mlirstack.passes.entry:DescribeEntries",
+    "mlirstack-disassemble": "mlirstack.passes.native_code:Disassemble",
+    "mlirstack-export-entries": "mlirstack.passes.entry:ExportEntries",
+    "mlirstack-number-arguments": "mlirstack.passes.entry:NumberArguments",
+    "mlirstack-own-tm-tensor-buffers": "mlirstack.passes.buffers:OwnTmTensorBuffers",
+    "mlirstack-protect-arguments": "mlirstack.passes.entry:ProtectArguments",
+    "mlirstack-results-to-arguments": "mlirstack.passes.buffers:ResultsToArguments",
+    "mlirstack-translate-to-llvmir": "mlirstack.passes.llvm_ir:TranslateToLlvmIr",
     "iree-phase": "mlirstack.passes.iree_phase:IreePhase",
 }
 

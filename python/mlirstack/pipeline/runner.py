@@ -36,12 +36,17 @@ class StageRun:
 
 
 def snapshot(payload: Payload) -> bytes | str:
-    """A complete copy of a payload: bytecode of a module, the text of an exported graph, text and bytes as they are."""
+    """A complete copy of a payload: bytecode of a module, the text of an exported graph, text and bytes as they are.
+
+    Records that carry more than what is shown have it in ``data`` (bytes) or ``text``.
+    """
     if isinstance(payload, (str, bytes)):
         return payload
     if isinstance(payload, ForeignModule):
         return payload.bytecode
-    return module_bytecode(payload) if isinstance(payload, ir.Module) else payload.text
+    if isinstance(payload, ir.Module):
+        return module_bytecode(payload)
+    return payload.data if isinstance(getattr(payload, "data", None), bytes) else payload.text
 
 
 class Observer:

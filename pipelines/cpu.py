@@ -1,0 +1,140 @@
+"""Stage table of target ``cpu``: linalg on tensors, buffers, loops, LLVM, object code.
+
+Read it from top to bottom: each stage leaves behind what its name says, and what follows works on that alone.
+"""
+
+from __future__ import annotations
+
+from mlirstack.passes.asserts import AssertsToErrors
+from mlirstack.passes.buffers import OwnTmTensorBuffers, ResultsToArguments
+from mlirstack.passes.entry import DescribeEntries, ExportEntries, NumberArguments, ProtectArguments
+from mlirstack.passes.llvm_ir import TranslateToLlvmIr
+from mlirstack.passes.native_code import CompileObject, Disassemble
+from mlirstack.pipeline.stage import Pipeline, Stage
+from mlirstack.pipeline.step import Pass
+from mlirstack.pipelines.frontend import frontend_stages
+
+FUNCTION = "func.func"
+
+FUSED = Stage(
+    "fused",
+    "linalg",
+    (
+        NumberArguments(),
+        # Shape arithmetic that dynamic dimensions left behind.
+        Pass("convert-shape-to-std"),
+        # Elementwise producers into elementwise and reducing consumers.  Matmul, convolution and pooling are named ops
+        # here and stay out of it: fused into their operands, a chain would be computed once per output element.
+        Pass("linalg-fuse-elementwise-ops", on=FUNCTION),
+        Pass("linalg-fold-unit-extent-dims"),
+        Pass("canonicalize"),
+        Pass("cse"),
+    ),
+    "elementwise chains are one op each, unit dimensions are gone",
+)
+
+BUFFERIZED = Stage(
+    "bufferized",
+    "buffer",
+    (
+        # Padding with a computed value, and concatenation, as fills and slices.
+        Pass("refback-generalize-tensor-pad", on=FUNCTION),
+        Pass("refback-generalize-tensor-concat", on=FUNCTION),
+        Pass("tm-tensor-bufferize", on=FUNCTION),
+        OwnTmTensorBuffers(),
+        Pass("canonicalize"),
+        Pass("cse"),
+        ProtectArguments(),
+        # A result computed straight into the place where it will be inserted.
+        Pass("eliminate-empty-tensors"),
+        Pass(
+            "one-shot-bufferize",
+            {
+                "bufferize-function-boundaries": True,
+                "function-boundary-type-conversion": "identity-layout-map",
+                "unknown-type-conversion": "identity-layout-map",
+            },
+        ),
+        Pass("refback-mlprogram-bufferize"),
+        Pass("canonicalize"),
+        Pass("cse"),
+        # Kernels write through their arguments: what they return is the buffer they were given.
+        Pass("drop-equivalent-buffer-results"),
+        ResultsToArguments(),
+        # Who frees what: every allocation once, results belong to the caller.
+        Pass("buffer-deallocation-pipeline"),
+        Pass("convert-bufferization-to-memref"),
+        Pass("canonicalize"),
+        Pass("cse"),
+        DescribeEntries(),
+    ),
+    "memrefs with explicit allocation and release; results are arguments where their shape is known",
+)
+
+LOOPS = Stage(
+    "loops",
+    "scf",
+    (
+        Pass("tm-tensor-to-loops", on=FUNCTION),
+        # memref.copy would call a runtime library that is not shipped: copies become linalg ops, then loops.
+        Pass("refback-munge-memref-copy", on=FUNCTION),
+        Pass("convert-linalg-to-loops", on=FUNCTION),
+        Pass("canonicalize"),
+        Pass("cse"),
+    ),
+    "loops over scalars for everything that is not vectors already",
+)
+
+# Narrow floats are storage: arithmetic on them is done in f32, conversions are integer arithmetic where the machine and its
+# libraries have none.
+_NARROW_FLOATS = (
+    Pass("math-extend-to-supported-types", {"extra-types": "f32", "target-type": "f32"}, on=FUNCTION),
+    Pass("arith-emulate-unsupported-floats", {"source-types": "bf16", "target-type": "f32"}),
+    Pass("arith-expand", {"include-bf16": True}, on=FUNCTION),
+)
+
+LLVM = Stage(
+    "llvm",
+    "llvm",
+    (
+        *_NARROW_FLOATS,
+        Pass("lower-vector-multi-reduction", on=FUNCTION),
+        Pass("lower-vector-mask", on=FUNCTION),
+        Pass("convert-vector-to-scf"),
+        Pass("fold-memref-alias-ops", on=FUNCTION),
+        Pass("expand-strided-metadata"),
+        Pass("lower-affine"),
+        Pass("convert-scf-to-cf"),
+        # Needs blocks, not loops, to leave a function early.
+        AssertsToErrors(),
+        Pass("convert-complex-to-standard", on=FUNCTION),
+        Pass("convert-vector-to-llvm"),
+        Pass("convert-math-to-llvm"),
+        Pass("convert-math-to-libm"),
+        Pass("convert-complex-to-llvm"),
+        Pass("convert-index-to-llvm"),
+        Pass("convert-ub-to-llvm"),
+        Pass("finalize-memref-to-llvm"),
+        Pass("convert-func-to-llvm"),
+        Pass("convert-cf-to-llvm"),
+        # expand-strided-metadata and finalize-memref-to-llvm leave address arithmetic.
+        Pass("lower-affine"),
+        Pass("convert-arith-to-llvm"),
+        Pass("reconcile-unrealized-casts"),
+        Pass("canonicalize"),
+        Pass("cse"),
+        ExportEntries(),
+        Pass("symbol-dce"),
+    ),
+    "LLVM dialect: one function per kernel, entry points that take one pointer",
+)
+
+LLVMIR = Stage("llvmir", "llvmir", (TranslateToLlvmIr(),), "LLVM IR, before LLVM's own optimizations")
+ASM = Stage("asm", "asm", (Disassemble(),), "disassembly of the object: what runs")
+
+
+def cpu_pipeline(route: str, level: str, *, threads: int = 1, opt_level: int = 2) -> Pipeline:
+    """The stage table for a program at ``level`` that takes ``route`` ("tosa" or "linalg")."""
+    compiled = Stage("object", "object", (CompileObject(opt_level),), "relocatable object for this machine's processor")
+    back = (FUSED, BUFFERIZED, LOOPS, LLVM, LLVMIR, compiled, ASM)
+    return Pipeline("cpu", (*frontend_stages(route, level), *back), "linalg to native code for this machine's processor")

@@ -1,0 +1,122 @@
+"""LLVM dialect to LLVM IR text, in the spelling that released LLVM versions read.
+
+The bindings print LLVM 24's new floating-point literals (``f0x3DCCCCCD``, ``+inf``); the code generator is LLVM 22, and so
+are the ``opt`` and ``llc`` of most readers.  The bindings crash on an op that has no translation, so all ops are checked
+first.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+from mlirstack.bindings import dialect
+from mlirstack.errors import StageError
+from mlirstack.ir.diagnostics import source_line
+from mlirstack.ir.ops import walk
+from mlirstack.pipeline.step import Translation
+
+
+@dataclass(frozen=True)
+class TranslateToLlvmIr(Translation):
+    """Before: nothing but the LLVM and OpenMP dialects.  After: LLVM IR text."""
+
+    name = "mlirstack-translate-to-llvmir"
+
+    def translate(self, payload: Any) -> str:
+        for op in walk(payload):
+            if op.name.split(".", 1)[0] not in ("llvm", "omp"):
+                raise StageError(
+                    f"'{op.name}' has no translation to LLVM IR",
+                    stage="llvmir",
+                    op=op.name,
+                    location=source_line(op.location),
+                )
+        with payload.context:
+            return classic_spelling(dialect("llvm").translate_module_to_llvmir(payload.operation))
+
+
+def classic_spelling(text: str) -> str:
+    """LLVM 24 text as LLVM 20 to 22 read it: literals in hexadecimal, no attribute lists on intrinsic declarations.
+
+    LLVM knows the attributes of its intrinsics; the listed ones may be younger than the reader.
+    """
+    lines = []
+    for line in text.splitlines():
+        if line.startswith("attributes #") or line.startswith("; Function Attrs:"):
+            continue
+        if line.startswith("declare "):
+            lines.append(re.sub(r" #\d+$", "", line))
+        elif "float" in line or "double" in line or "half" in line:
+            lines.append(_classic_literals(line))
+        else:
+            lines.append(line)
+    return "\n".join(lines) + "\n"
+
+
+_TOKEN = re.compile(
+    r'"(?:[^"\\]|\\.)*"'  # strings and quoted names
+    r"|;.*$"
+    r"|[%@!#$][\w.$-]+"
+    r"|\b(?P<type>float|double|half|bfloat)\b"
+    r"|(?<![\w.%@$-])(?P<literal>[+-]?(?:f0x[0-9A-Fa-f]+|(?:s?nan|qnan|inf)(?:\(0x[0-9A-Fa-f]+\))?(?![\w.])"
+    r"|\d+\.\d*(?:[eE][+-]?\d+)?))"
+)
+_FORMATS = {"half": (5, 10), "bfloat": (8, 7), "float": (8, 23), "double": (11, 52)}  # bits of exponent and fraction
+
+
+def _classic_literals(line: str) -> str:
+    kind = ""
+
+    def replace(match: re.Match[str]) -> str:
+        nonlocal kind
+        if match["type"]:
+            kind = match["type"]
+        if not match["literal"]:
+            return match.group()
+        return _hexadecimal(_bits(match["literal"], kind), kind)
+
+    return _TOKEN.sub(replace, line)
+
+
+def _bits(literal: str, kind: str) -> int:
+    """The bit pattern of a literal of LLVM type ``kind``."""
+    exponent, fraction = _FORMATS[kind]
+    body = literal.lstrip("+-")
+    if body.startswith("f0x"):
+        return int(body[3:], 16)
+    sign = (1 << (exponent + fraction)) if literal.startswith("-") else 0
+    everything = ((1 << exponent) - 1) << fraction
+    if body == "inf":
+        return sign | everything
+    if "nan" in body:
+        payload = re.search(r"\((0x[0-9A-Fa-f]+)\)", body)
+        quiet = 0 if body.startswith("s") else 1 << (fraction - 1)
+        return sign | everything | quiet | (int(payload[1], 16) if payload else 0)
+    # Decimal is printed only where it is exact in the type, so rounding through double loses nothing.
+    return sign | _pack(float(body), kind)
+
+
+def _pack(value: float, kind: str) -> int:
+    if kind == "double":
+        return int.from_bytes(struct.pack("<d", value), "little")
+    if kind == "half":
+        return int.from_bytes(struct.pack("<e", value), "little")
+    single = int.from_bytes(struct.pack("<f", value), "little")
+    return single >> 16 if kind == "bfloat" else single
+
+
+def _hexadecimal(bits: int, kind: str) -> str:
+    """LLVM's classic hexadecimal literal; a float is written as the double of the same value."""
+    if kind == "half":
+        return f"0xH{bits:04X}"
+    if kind == "bfloat":
+        return f"0xR{bits:04X}"
+    if kind == "double":
+        return f"0x{bits:016X}"
+    if bits & 0x7F800000 == 0x7F800000:  # inf and nan: widened by hand, which keeps the payload
+        return f"0x{(bits >> 31) << 63 | 0x7FF << 52 | (bits & 0x7FFFFF) << 29:016X}"
+    value = struct.unpack("<f", bits.to_bytes(4, "little"))[0]
+    return f"0x{int.from_bytes(struct.pack('<d', value), 'little'):016X}"

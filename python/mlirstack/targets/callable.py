@@ -1,0 +1,195 @@
+"""A loaded program as the user's callable: the model's own arguments in, the model's own outputs out.
+
+Flattens the call, checks it against the signature, runs the executable, writes mutations back, and rebuilds what the model
+returns.  Knows nothing of how the executable runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from mlirstack.errors import SignatureError
+from mlirstack.frontend import trees
+from mlirstack.frontend.program import ArgumentSpec, Dim, OutputSpec, Signature
+from mlirstack.targets.base import Executable
+
+if TYPE_CHECKING:
+    from mlirstack.api import Lowering
+
+_SCALARS: dict[str, tuple[type, ...]] = {"int64": (int,), "float64": (float, int), "bool": (bool,)}
+
+
+class CompiledFunction:
+    """Call it as the model is called.
+
+    ``signature`` and ``executable`` are what it was made of; ``lowering`` holds all stages where it was compiled in this
+    process.  Tensors of :attr:`parameters` are used in place, and updated where the model updates them.
+    """
+
+    def __init__(
+        self,
+        executable: Executable,
+        signature: Signature,
+        parameters: dict[str, torch.Tensor],
+        *,
+        lowering: Lowering | None = None,
+        route: str | None = None,
+        fallback_reason: str | None = None,
+    ) -> None:
+        self.executable = executable
+        self.signature = signature
+        self.parameters = parameters
+        self.lowering = lowering
+        self.route = lowering.route if lowering else route
+        self.fallback_reason = fallback_reason
+        if lowering and lowering.route != "tosa":
+            self.fallback_reason = lowering.route_reason
+        self._in_spec = trees.loads(signature.in_spec)
+        self._out_spec = trees.loads(signature.out_spec)
+        self._inputs = [spec for spec in signature.arguments if spec.kind == "input"]
+        self._checks = [_tensor_check(spec) for spec in self._inputs]
+        leaves = self._in_spec.num_leaves
+        positional = pytree.tree_structure(((0,) * leaves, {}))
+        self._is_positional = self._in_spec == positional
+        self._out_is_leaf = self._out_spec.is_leaf()
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run; raises :class:`SignatureError` where the call does not fit, naming the argument."""
+        leaves = (
+            args if self._is_positional and not kwargs and len(args) == len(self._inputs) else self._flatten(args, kwargs)
+        )
+        if not self._fits(leaves):
+            self._check(leaves)
+        results = self.executable.run([leaves[spec.leaf] for spec in self._inputs if spec.leaf is not None])
+        for mutation in self.signature.mutations:
+            target = leaves[mutation.leaf] if mutation.leaf is not None else self.parameters[str(mutation.name)]
+            with torch.no_grad():
+                target.copy_(results[mutation.index])
+        outputs = [self._output(spec, leaves, results) for spec in self.signature.outputs]
+        return outputs[0] if self._out_is_leaf else pytree.tree_unflatten(outputs, self._out_spec)
+
+    def source(self, stage: str) -> str:
+        """Text of a stage: from the lowering where there is one, else from the artifact.  KeyError if neither has it."""
+        if self.lowering is not None and stage in self.lowering.pipeline.names() and stage != "object":
+            return self.lowering[stage].text
+        return self.executable.source(stage)
+
+    # ------------------------------------------------------------------------------------------------------------- input
+
+    def _flatten(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Sequence[Any]:
+        leaves, spec = pytree.tree_flatten((args, dict(kwargs)))
+        if spec == self._in_spec:
+            return leaves
+        ordered = self._in_order(args, kwargs)
+        if ordered is not None:
+            leaves, spec = pytree.tree_flatten((args, ordered))
+            if spec == self._in_spec:
+                return leaves
+        if len(leaves) != self._in_spec.num_leaves:
+            raise SignatureError(
+                f"the model takes {self._in_spec.num_leaves} value(s), {len(leaves)} given",
+                hint="call it as it was called for export: " + self._names(),
+            )
+        raise SignatureError(
+            f"the arguments are nested otherwise than at export: {_spec_text(spec)}, expected {_spec_text(self._in_spec)}"
+        )
+
+    def _in_order(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Keyword arguments in the order of the export, or None if they are others."""
+        names = self._in_spec.children()[1].context
+        if len(args) != self._in_spec.children()[0].num_children or set(names) != set(kwargs):
+            return None
+        return {name: kwargs[name] for name in names}
+
+    def _names(self) -> str:
+        return ", ".join(spec.name for spec in self._inputs)
+
+    def _fits(self, leaves: Sequence[Any]) -> bool:
+        """The quick check: every input a tensor of the one static shape and dtype, on the CPU."""
+        if self.signature.specialized:
+            return False
+        return all(check is not None and check(leaves) for check in self._checks)
+
+    def _check(self, leaves: Sequence[Any]) -> None:
+        """The thorough check, with messages."""
+        for leaf, value in self.signature.specialized:
+            given = leaves[leaf]
+            if type(given) is not type(value) or given != value:
+                raise SignatureError(
+                    f"value {leaf} of the call is {given!r}; the program was exported for {value!r}",
+                    hint="Python numbers are part of the program: pass a tensor, or compile once for each value",
+                )
+        sizes: dict[str, tuple[int, str]] = {}
+        for spec in self._inputs:
+            assert spec.leaf is not None
+            self._check_one(spec, leaves[spec.leaf], sizes)
+
+    def _check_one(self, spec: ArgumentSpec, value: Any, sizes: dict[str, tuple[int, str]]) -> None:
+        if spec.shape is None:
+            if not isinstance(value, _SCALARS[spec.dtype]):
+                raise SignatureError(f"argument '{spec.name}' must be a Python {spec.dtype}, not {type(value).__name__}")
+            return
+        if not isinstance(value, torch.Tensor):
+            raise SignatureError(f"argument '{spec.name}' must be a tensor, not {type(value).__name__}")
+        if value.dtype != getattr(torch, spec.dtype):
+            given = str(value.dtype).removeprefix("torch.")
+            raise SignatureError(
+                f"argument '{spec.name}' has dtype {given}, expected {spec.dtype}",
+                hint=f"convert it: x.to(torch.{spec.dtype})",
+            )
+        if value.device.type != "cpu":
+            raise SignatureError(f"argument '{spec.name}' is on {value.device}, expected the CPU", hint="move it: x.cpu()")
+        shape = tuple(value.shape)
+        if len(shape) != len(spec.shape) or any(
+            isinstance(w, int) and w != s for w, s in zip(spec.shape, shape, strict=True)
+        ):
+            raise SignatureError(f"argument '{spec.name}' has shape {list(shape)}, expected {_shape_text(spec.shape)}")
+        for wanted, size in zip(spec.shape, shape, strict=True):
+            if isinstance(wanted, str):
+                self._check_dimension(spec.name, wanted, size, sizes)
+
+    def _check_dimension(self, argument: str, dimension: str, size: int, sizes: dict[str, tuple[int, str]]) -> None:
+        low, high = self.signature.dynamic.get(dimension, (0, None))
+        if size < low or (high is not None and size > high):
+            bounds = f"{low} to {high}" if high is not None else f"{low} or more"
+            raise SignatureError(f"argument '{argument}': dimension '{dimension}' is {size}, allowed: {bounds}")
+        first, other = sizes.setdefault(dimension, (size, argument))
+        if first != size:
+            raise SignatureError(
+                f"argument '{argument}': dimension '{dimension}' is {size}, but {first} in argument '{other}'"
+            )
+
+    # ------------------------------------------------------------------------------------------------------------ output
+
+    def _output(self, spec: OutputSpec, leaves: Sequence[Any], results: Sequence[Any]) -> Any:
+        if spec.kind == "result":
+            return results[spec.index or 0]
+        if spec.kind == "input":
+            return leaves[spec.index or 0]
+        return self.parameters[str(spec.name)] if spec.kind == "parameter" else spec.value
+
+
+def _tensor_check(spec: ArgumentSpec) -> Callable[[Sequence[Any]], bool] | None:
+    """The quick check of one input, or None where it needs the thorough one."""
+    if spec.shape is None or any(isinstance(size, str) for size in spec.shape) or spec.leaf is None:
+        return None
+    shape, dtype, leaf = torch.Size([int(size) for size in spec.shape]), getattr(torch, spec.dtype), spec.leaf
+
+    def check(leaves: Sequence[Any]) -> bool:
+        value = leaves[leaf]
+        return isinstance(value, torch.Tensor) and value.shape == shape and value.dtype == dtype and value.is_cpu
+
+    return check
+
+
+def _shape_text(shape: Sequence[Dim]) -> str:
+    return "[" + ", ".join(str(size) for size in shape) + "]"
+
+
+def _spec_text(spec: pytree.TreeSpec) -> str:
+    text = str(pytree.tree_unflatten(["*"] * spec.num_leaves, spec))
+    return text if len(text) < 200 else text[:200] + "…"

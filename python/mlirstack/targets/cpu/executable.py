@@ -1,0 +1,220 @@
+"""A loaded CPU program: parameters are bound to frames, user inputs go in without a copy, results come out as tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from mlirstack.errors import BundleError, RuntimeCheckError
+from mlirstack.frontend.program import ResultSpec, Signature
+from mlirstack.passes import abi
+from mlirstack.targets.base import Artifact, Executable
+from mlirstack.targets.cpu.loader import LLVMIR_FILE, OBJECT_FILE, EntryPoint, LoadedObject
+from mlirstack.targets.cpu.memref import Frame, Layout, adopt, dtype_of
+
+
+@dataclass(frozen=True)
+class _Input:
+    """A tensor that is given anew in each call: position among the inputs, its descriptor's word, is its shape known?"""
+
+    position: int
+    word: int
+    is_static: bool
+
+
+@dataclass(frozen=True)
+class _Out:
+    """An out-parameter: its descriptor's word, shape and dtype."""
+
+    word: int
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+
+class CpuExecutable(Executable):
+    """``@main`` of an object.  Frames are pooled, so that calls from several threads at once are safe.
+
+    ``copies`` counts the inputs that were not contiguous and had to be copied.
+    """
+
+    def __init__(self, artifact: Artifact, signature: Signature, parameters: dict[str, torch.Tensor]) -> None:
+        self._artifact = artifact
+        self._code = LoadedObject(artifact.files[OBJECT_FILE])
+        main = self._code.abi.function(abi.MAIN)
+        if main is None:
+            raise BundleError("the object has no entry point 'main'")
+        self._layout = Layout.of(main)
+        self._call: EntryPoint = self._code.entry(abi.MAIN)
+        self._results = _result_dtypes(main, signature.results)
+        self._prepared = _prepare(self._code, signature, parameters)
+        self.copies = 0
+        self._pool: list[Frame] = []
+        self._bind(main, signature, parameters)
+
+    def _bind(self, main: abi.FunctionAbi, signature: Signature, parameters: dict[str, torch.Tensor]) -> None:
+        """Sort the inputs of @main by where they come from: fixed at load, the user's tensors, the user's scalars."""
+        user = [i for i, spec in enumerate(signature.arguments) if spec.kind == "input"]
+        written = {mutation.name for mutation in signature.mutations if mutation.name is not None}
+        self._fixed: list[tuple[int, torch.Tensor]] = []
+        self._live: list[tuple[int, torch.Tensor]] = []  # parameters that the program writes to, and that may move
+        self._tensors: list[_Input] = []
+        self._scalars: list[tuple[int, int, abi.ValueAbi]] = []
+        for word, value in zip(self._layout.inputs, main.inputs, strict=True):
+            assert value.index is not None
+            if value.source == "prepared":
+                self._fixed.append((word, self._prepared[value.index]))
+                continue
+            spec = signature.arguments[value.index]
+            if spec.kind == "parameter":
+                tensor = parameters[spec.name]
+                if spec.name in written:
+                    self._live.append((word, tensor))
+                else:
+                    self._fixed.append((word, _plain(tensor)))
+            elif value.shape is None:
+                self._scalars.append((user.index(value.index), word, value))
+            else:
+                self._tensors.append(_Input(user.index(value.index), word, value.is_static))
+        self._outs = [
+            _Out(word, _static_shape(value), dtype)
+            for word, value, dtype in zip(self._layout.outs, main.outs, self._results, strict=False)
+        ]
+
+    def _new_frame(self) -> Frame:
+        frame = Frame(self._layout)
+        for word, tensor in self._fixed:
+            _point(frame, word, tensor)
+            frame.set_shape(word, tensor.shape)
+        return frame
+
+    def run(self, inputs: Sequence[Any]) -> list[Any]:
+        """See :meth:`Executable.run`; :class:`RuntimeCheckError` where a check inside the program fails."""
+        frame = self._pool.pop() if self._pool else self._new_frame()
+        words = frame.words
+        kept: list[torch.Tensor] = []  # copies that must live until the call is over
+        for given in self._tensors:
+            tensor = inputs[given.position]
+            if not tensor.is_contiguous() or tensor.is_conj() or tensor.is_neg():
+                tensor = _plain(tensor)
+                kept.append(tensor)
+                self.copies += 1
+            word = given.word
+            words[word] = words[word + 1] = tensor.data_ptr()
+            if not given.is_static:
+                frame.set_shape(word, tensor.shape)
+        if self._scalars or self._live:
+            self._set_rare(frame, inputs, kept)
+        outs = []
+        for out in self._outs:
+            result = torch.empty(out.shape, dtype=out.dtype)
+            outs.append(result)
+            words[out.word] = words[out.word + 1] = result.data_ptr()
+        self._call(frame.address)
+        if self._layout.error is not None and words[self._layout.error]:
+            self._raise(frame)
+        results = outs if not self._layout.returned else self._with_returned(frame, outs)
+        self._pool.append(frame)
+        return results
+
+    def source(self, stage: str) -> str:
+        """``llvmir`` or ``asm``."""
+        if stage == "llvmir" and LLVMIR_FILE in self._artifact.files:
+            return self._artifact.files[LLVMIR_FILE].decode()
+        if stage == "asm":
+            from mlirstack.passes.native_code import assembly_text
+
+            return assembly_text(self._artifact.files[OBJECT_FILE])
+        raise KeyError(stage)
+
+    def _set_rare(self, frame: Frame, inputs: Sequence[Any], kept: list[torch.Tensor]) -> None:
+        for position, word, value in self._scalars:
+            frame.set_scalar(word, value, inputs[position])
+        for word, tensor in self._live:
+            kept.append(_plain(tensor))
+            _point(frame, word, kept[-1])
+            frame.set_shape(word, tensor.shape)
+
+    def _with_returned(self, frame: Frame, outs: list[torch.Tensor]) -> list[Any]:
+        function = self._layout.function
+        values: list[Any] = list(outs)
+        for word, value in zip(self._layout.returned, function.returned, strict=True):
+            if value.shape is None:
+                values.append(frame.scalar(word, value))
+            else:
+                values.append(adopt(frame.words, word, value, self._results[len(values)]))
+        return [values[i] for i in function.order]
+
+    def _raise(self, frame: Frame) -> None:
+        assert self._layout.error is not None
+        number = frame.words[self._layout.error]
+        frame.words[self._layout.error] = 0
+        self._pool.append(frame)
+        raise RuntimeCheckError(
+            f"a check of the model failed at run time: {self._code.abi.asserts[number - 1]}",
+            hint="the values of the inputs (an index, a size) are outside of what the model allows",
+        )
+
+
+def _plain(tensor: torch.Tensor) -> torch.Tensor:
+    """The same values, contiguous and without lazy conjugation or negation; ``tensor`` itself where it is so already."""
+    return tensor.detach().resolve_conj().resolve_neg().contiguous()
+
+
+def _point(frame: Frame, word: int, tensor: torch.Tensor) -> None:
+    frame.words[word] = frame.words[word + 1] = tensor.data_ptr()
+
+
+def _static_shape(value: abi.ValueAbi) -> tuple[int, ...]:
+    assert value.shape is not None
+    return tuple(size for size in value.shape if size is not None)
+
+
+def _result_dtypes(main: abi.FunctionAbi, results: Sequence[ResultSpec]) -> list[torch.dtype]:
+    """The torch dtype of each value that @main leaves, out-parameters first; unsigned integers share bits with signed ones.
+
+    :class:`BundleError` where the object and the signature disagree.
+    """
+    values = [*main.outs, *main.returned]
+    if len(results) != len(values):
+        raise BundleError(f"the object has {len(values)} results, the signature {len(results)}")
+    dtypes: list[torch.dtype] = [torch.float32] * len(values)
+    for spec, position in zip(results, main.order, strict=True):
+        value = values[position]
+        if (spec.shape is None) != (value.shape is None):
+            raise BundleError(f"result {position}: the object has {value.text()}, the signature {spec}")
+        if value.shape is None:
+            continue
+        wanted, found = getattr(torch, spec.dtype), dtype_of(value)
+        same_bits = wanted.itemsize == found.itemsize and not wanted.is_signed and not found.is_floating_point
+        if wanted != found and not same_bits:
+            raise BundleError(f"result {position}: the object has {value.text()}, the signature {spec.dtype}")
+        dtypes[position] = wanted
+    return dtypes
+
+
+def _prepare(code: LoadedObject, signature: Signature, parameters: dict[str, torch.Tensor]) -> list[torch.Tensor]:
+    """Run @prepare once, where there is one: what depends on parameters alone, as tensors."""
+    function = code.abi.function(abi.PREPARE)
+    if function is None:
+        return []
+    layout = Layout.of(function)
+    frame = Frame(layout)
+    given = []
+    for word, value in zip(layout.inputs, function.inputs, strict=True):
+        assert value.index is not None
+        given.append(_plain(parameters[signature.arguments[value.index].name]))
+        _point(frame, word, given[-1])
+        frame.set_shape(word, given[-1].shape)
+    outs = [torch.empty(_static_shape(value), dtype=dtype_of(value)) for value in function.outs]
+    for word, tensor in zip(layout.outs, outs, strict=True):
+        _point(frame, word, tensor)
+    code.entry(abi.PREPARE)(frame.address)
+    returned = [
+        adopt(frame.words, word, value, dtype_of(value))
+        for word, value in zip(layout.returned, function.returned, strict=True)
+    ]
+    values = [*outs, *returned]
+    return [values[i] for i in function.order]
