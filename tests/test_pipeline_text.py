@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import pytest
 
 from mlirstack.errors import PipelineError, UsageError
-from mlirstack.pipeline import registry
+from mlirstack.pipeline import registry, table
 from mlirstack.pipeline.parse import parse_pipeline
 from mlirstack.pipeline.stage import Pipeline, Stage
 from mlirstack.pipeline.step import Pass, PythonPass, pipeline_text
@@ -30,7 +30,7 @@ class Count(PythonPass):
 
 @pytest.fixture(autouse=True)
 def _registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "_python_steps", dict(registry._python_steps))
+    monkeypatch.setattr(table, "_python_steps", table.python_steps())
     registry.register_step("test-count", f"{__name__}:Count")
 
 

@@ -5,7 +5,7 @@ A table of strings: listing it imports nothing.  Whoever reads pipeline text cal
 
 from __future__ import annotations
 
-from mlirstack.pipeline.registry import register_step
+from mlirstack.pipeline.table import register_step
 
 STEPS: dict[str, str] = {
     "mlirstack-asserts-to-errors": "mlirstack.passes.asserts:AssertsToErrors",

@@ -15,36 +15,18 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from mlirstack.errors import PipelineError
+from mlirstack.pipeline.table import TABLE, native_passes, python_steps, register_step
 
-_TABLE = Path(__file__).with_name("registered_passes.json")
-_python_steps: dict[str, str] = {}
-
-
-def register_step(name: str, loader: str) -> None:
-    """Make a Python pass, schedule or translation known under ``name``; ``loader`` is ``"package.module:Class"``."""
-    _python_steps[name] = loader
-
-
-def python_steps() -> dict[str, str]:
-    """All registered Python steps, ``{name: "package.module:Class"}``; listing them imports nothing."""
-    return dict(_python_steps)
+__all__ = ["check_native", "load_step", "native_passes", "nearest", "python_steps", "register_step", "scan", "update_table"]
 
 
 def load_step(name: str) -> Any:
     """The class of the Python step ``name``; KeyError if there is none."""
-    module, _, attribute = _python_steps[name].partition(":")
+    module, _, attribute = python_steps()[name].partition(":")
     return getattr(importlib.import_module(module), attribute)
-
-
-@cache
-def native_passes() -> dict[str, dict[str, Any]]:
-    """``{pass: {"anchor": op it runs on, "options": [names]}}`` for the pinned bindings."""
-    table: dict[str, dict[str, Any]] = json.loads(_TABLE.read_text())
-    return table
 
 
 def nearest(name: str, candidates: list[str]) -> str:
@@ -58,7 +40,7 @@ def check_native(name: str, options: list[str], on: str) -> None:
     entry = native_passes().get(name) or _probe(name)
     if entry is None:
         raise PipelineError(
-            f"unknown pass '{name}'{nearest(name, [*native_passes(), *_python_steps])}",
+            f"unknown pass '{name}'{nearest(name, [*native_passes(), *python_steps()])}",
             hint="'mlirstack-opt --list-passes' prints all of them",
         )
     for option in options:
@@ -155,7 +137,7 @@ def scan() -> dict[str, dict[str, Any]]:
 def update_table() -> None:
     """Write ``registered_passes.json`` anew from the installed bindings."""
     lines = [f"  {json.dumps(name)}: {json.dumps(entry, sort_keys=True)}" for name, entry in sorted(scan().items())]
-    _TABLE.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    TABLE.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 
 if __name__ == "__main__":
