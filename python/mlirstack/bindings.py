@@ -90,6 +90,7 @@ def new_context() -> Any:
     context.enable_multithreading(False)
     context.emit_error_diagnostics = True
     _register_torch(context, load=True)
+    load_unregistered_dialects(context, UNREGISTERED_DIALECTS)
     return context
 
 
