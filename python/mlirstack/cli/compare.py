@@ -158,8 +158,14 @@ class _Comparison:
         self.bundles += 1
         bundle = self.scratch / str(self.bundles)
         folder = dump / target.replace(":", "-") if dump else None
+        reproducers = folder or _reproducers(job.reference, target)
         options = LowerOptions(
-            target, self.route, self.threads, dump=prepare_directory(folder) if folder else None, crash_safe=True
+            target,
+            self.route,
+            self.threads,
+            dump=prepare_directory(folder) if folder else None,
+            reproducers=prepare_directory(reproducers),
+            crash_safe=True,
         )
         done = self.worker.run(
             replace(job, options=options, bundle=bundle), lambda event, stage, seconds: tell(f"{target}: {stage}")
@@ -168,6 +174,12 @@ class _Comparison:
         executable = loader.load(built.artifact, built.signature, built.parameters)
         function = CompiledFunction(executable, built.signature, built.parameters)
         return Candidate(function, route=done.route, compile_s=done.seconds)
+
+
+def _reproducers(reference: str, target: str) -> Path:
+    """Where reproducers go when there is no dump: a failure outlives the scratch directory of this call."""
+    name = "".join(c if c.isalnum() or c in "._-" else "-" for c in f"{reference}-{target}")
+    return Path(tempfile.gettempdir()) / "mlirstack-reproducers" / name
 
 
 def _module(source: ModelSource) -> Any:
