@@ -6,6 +6,7 @@ timed, resumed and overridden like ours.  The vmfb is byte for byte that of one 
 
 from __future__ import annotations
 
+from mlirstack.errors import UsageError
 from mlirstack.passes.iree_compiler import PHASES
 from mlirstack.passes.iree_phase import IreePhase
 from mlirstack.pipeline.stage import Pipeline, Stage
@@ -14,6 +15,11 @@ from mlirstack.pipelines.frontend import frontend_stages
 
 def iree_cpu_pipeline(route: str, level: str, cpu: str = "host") -> Pipeline:
     """The table for a program at ``level``; ``cpu`` is LLVM's name of the processor to compile for."""
+    if level not in ("fx", "torch", "tosa", "linalg"):
+        raise UsageError(
+            f"IREE takes programs at linalg or above; this one stands at level '{level}'",
+            hint="lower it to linalg at most, or compile it for target cpu",
+        )
     phases = [Stage(f"iree-{phase}", "iree", (IreePhase(phase, cpu=cpu),), doc) for phase, doc in PHASES.items()]
     vmfb = Stage("vmfb", "vmfb", (IreePhase("vmfb", cpu=cpu),), "the file that IREE's runtime loads")
     return Pipeline(

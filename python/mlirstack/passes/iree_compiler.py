@@ -7,6 +7,7 @@ nothing half-written.
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import re
 import shlex
@@ -36,6 +37,8 @@ PHASES = {
     "vm": "the host program as IREE VM code",
 }
 """IREE's compilation phases in order, and what each leaves behind."""
+
+MESSAGE_LIMIT = 400  # characters
 
 
 @dataclass(frozen=True)
@@ -119,21 +122,30 @@ _MESSAGE = re.compile(
 
 def parse_messages(stderr: str) -> tuple[Diagnostic, ...]:
     """The errors in what iree-compile printed, notes attached to the error before them; warnings are left out."""
-    found: list[Diagnostic] = []
+    found: list[list[Diagnostic]] = []  # an error and its notes
     for line in stderr.splitlines():
         match = _MESSAGE.match(line)
         if match is None or match["severity"] == "warning":
             continue
         place = _place(match["file"], match["line"], match["column"])
-        message = Diagnostic(match["severity"], match["message"], str(place or match["file"]), place)
-        if message.severity == "note" and found:
-            last = found[-1]
-            found[-1] = Diagnostic(
-                last.severity, last.message, last.location, last.source or message.source, (*last.notes, message)
-            )
-        elif message.severity == "error":
-            found.append(message)
-    return tuple(found)
+        message = Diagnostic(match["severity"], _short(match["message"]), str(place or match["file"]), place)
+        if message.severity == "error":
+            found.append([message])
+        elif found:
+            found[-1].append(message)
+    return tuple(_with_notes(error, notes) for error, *notes in found)
+
+
+def _with_notes(error: Diagnostic, notes: Sequence[Diagnostic]) -> Diagnostic:
+    """The error at the user's own line: where it lies inside torch, the notes say from where that was called."""
+    lines = [d.source for d in (error, *notes) if d.source]
+    own = [line for line in lines if "/site-packages/torch/" not in line.file]
+    return dataclasses.replace(error, source=next(iter(own or lines), None), notes=tuple(notes))
+
+
+def _short(message: str) -> str:
+    """IREE prints whole ops with all features of the processor; the beginning says what is wrong."""
+    return message if len(message) <= MESSAGE_LIMIT else message[:MESSAGE_LIMIT] + " ..."
 
 
 def _place(file: str, line: str | None, column: str | None) -> SourceLine | None:

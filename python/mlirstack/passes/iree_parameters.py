@@ -41,10 +41,14 @@ def parameters_to_globals(module: Any) -> None:
 
 
 def _fits_archive(kind: Any) -> bool:
-    """Archives hold non-empty static tensors of numbers; complex ones and scalars stay arguments."""
+    """Archives hold non-empty static tensors of numbers; complex ones and scalars stay arguments.
+
+    So do booleans: IREE packs a global that a contraction's epilogue reads, and its pack of i1 does not verify.
+    """
     if not isinstance(kind, ir.RankedTensorType) or not kind.has_static_shape or 0 in kind.shape:
         return False
-    return isinstance(kind.element_type, (ir.FloatType, ir.IntegerType))
+    element = kind.element_type
+    return isinstance(element, ir.FloatType) or (isinstance(element, ir.IntegerType) and element.width > 1)
 
 
 def _declare_global(module: Any, symbol: str, name: str, kind: Any) -> None:

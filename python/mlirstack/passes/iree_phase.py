@@ -6,14 +6,17 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from mlirstack.bindings import ir
+from mlirstack.errors import PipelineError
 from mlirstack.ir.text import clone_module, module_bytecode
 from mlirstack.passes.iree_compiler import PHASES, CompilerRun, run_compiler, source_of
 from mlirstack.passes.iree_parameters import parameters_to_globals
+from mlirstack.pipeline.registry import nearest
 from mlirstack.pipeline.step import Translation
 
 TIMEOUT = 600  # seconds for one phase
 
 LLVM_CPU = "llvm-cpu"
+VMFB = "vmfb"
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,13 @@ class IreePhase(Translation):
     data_tiling: bool = True
     timeout: int = TIMEOUT
 
+    def __post_init__(self) -> None:
+        known = [*PHASES, VMFB]
+        if self.phase not in known:
+            raise PipelineError(
+                f"unknown IREE phase '{self.phase}'{nearest(self.phase, known)}", hint=f"phases: {', '.join(known)}"
+            )
+
     def translate(self, payload: Any) -> Any:
         """Run the phase: a :class:`ForeignModule`, or the bytes of a vmfb; :class:`StageError` as the compiler says."""
         if isinstance(payload, ir.Module):
@@ -42,9 +52,9 @@ class IreePhase(Translation):
         else:
             source = source_of(payload)
         names = [*PHASES]
-        position = len(names) if self.phase == "vmfb" else names.index(self.phase)
+        position = len(names) if self.phase == VMFB else names.index(self.phase)
         after = names[position - 1] if position else None
-        phase = None if self.phase == "vmfb" else self.phase
+        phase = None if self.phase == VMFB else self.phase
         return run_compiler(CompilerRun(after, phase, self.flags(), self.timeout), source)
 
     def flags(self) -> tuple[str, ...]:
