@@ -41,12 +41,13 @@ BUFFERIZED = Stage(
         Pass("refback-generalize-tensor-pad", on=FUNCTION),
         Pass("refback-generalize-tensor-concat", on=FUNCTION),
         Pass("tm-tensor-bufferize", on=FUNCTION),
-        OwnTmTensorBuffers(),
         Pass("canonicalize"),
         Pass("cse"),
         ProtectArguments(),
         # A result computed straight into the place where it will be inserted.
         Pass("eliminate-empty-tensors"),
+        # Right before the analysis that it speaks to: CSE would move the reads.
+        OwnTmTensorBuffers(),
         Pass(
             "one-shot-bufferize",
             {

@@ -15,7 +15,7 @@ from typing import Literal
 ARGUMENT = "mlirstack.argument"  # argument attribute: position among the program's arguments
 PREPARED = "mlirstack.prepared"  # argument attribute: position among the results of @prepare
 RESULT = "bufferize.result"  # argument attribute that MLIR gives to out-parameters
-RESULT_IS_SCALAR = "mlirstack.result_is_scalar"  # function attribute: one flag per result of the program
+RESULT_IS_ARGUMENT = "mlirstack.result_is_argument"  # function attribute: one flag per result of the program
 ENTRY_ABI = "mlirstack.abi"  # function attribute: JSON of a FunctionAbi
 CHECKED = "mlirstack.checked"  # function attribute: its last argument is the error number
 ASSERT_MESSAGES = "mlirstack.asserts"  # module attribute: messages of the run-time checks, numbered from 1

@@ -9,17 +9,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from mlirstack.bindings import PassManager, ir
+from mlirstack.bindings import dialect, ir
 from mlirstack.ir.ops import walk
-from mlirstack.passes import functions
-from mlirstack.pipeline.step import Pass, PythonPass, pipeline_text
+from mlirstack.passes import abi, functions
+from mlirstack.pipeline.step import PythonPass
 
 
 @dataclass(frozen=True)
 class OwnTmTensorBuffers(PythonPass):
     """Before: ``tm-tensor-bufferize`` has run: tm_tensor ops read ``to_buffer`` of tensors and write buffers that they
-    allocated, which leave as ``to_tensor``.  After: the reads are marked read-only, and the new tensors as the only name of
-    their buffer, so that One-Shot Bufferize can analyse the rest of the graph and needs no defensive copies."""
+    allocated, which leave as ``to_tensor``.  After: each read is marked read-only and stands right before the op that reads
+    (to One-Shot Bufferize it reads where it stands), the new tensors are the only name of their buffer: the analysis of the
+    rest of the graph is right, and needs no defensive copies."""
 
     name = "mlirstack-own-tm-tensor-buffers"
 
@@ -32,30 +33,79 @@ class OwnTmTensorBuffers(PythonPass):
                 op.attributes["writable"] = ir.UnitAttr.get()
             elif op.name == "bufferization.to_buffer":
                 op.attributes["read_only"] = ir.UnitAttr.get()
+                _read_at_uses(op)
 
 
-_TO_OUT_PARAMETERS = pipeline_text(
-    (
-        Pass(
-            "buffer-results-to-out-params",
-            {"add-result-attr": True, "hoist-static-allocs": True, "modify-public-functions": True},
-        ),
-    )
-)
+def _read_at_uses(read: Any) -> None:
+    for use in list(read.results[0].uses):
+        with ir.InsertionPoint(use.owner):
+            copy = read.operation.clone()
+        use.owner.operands[use.operand_number] = copy.results[0]
+    read.operation.erase()
 
 
 @dataclass(frozen=True)
 class ResultsToArguments(PythonPass):
-    """Before: bufferized functions return memrefs.  After: where all shapes are static, the caller allocates: each memref
-    result is an argument marked ``bufferize.result``, and the allocation that held it is gone.
+    """Before: bufferized entry points return memrefs.  After: the caller allocates every memref result whose shape is
+    static: it is an argument marked ``bufferize.result``, and the allocation that held it is gone (or copied from, where
+    it is not the result alone).  Memrefs of dynamic shape, and scalars, are still returned.
 
-    A module with a result of dynamic shape keeps returning memrefs: its caller could not allocate them.
+    ``buffer-results-to-out-params`` does this for whole modules, and crashes where one buffer is returned twice.
     """
 
     name = "mlirstack-results-to-arguments"
 
     def apply(self, module: Any) -> None:
-        results = [t for f in functions.entry_points(module) for t in functions.type_of(f).results]
-        memrefs = [ir.MemRefType(t) for t in results if isinstance(t, ir.MemRefType)]
-        if all(memref.has_static_shape for memref in memrefs):
-            PassManager.parse(_TO_OUT_PARAMETERS).run(module.operation)
+        for entry in functions.entry_points(module):
+            _results_to_arguments(entry)
+
+
+def _results_to_arguments(entry: Any) -> None:
+    signature = functions.type_of(entry)
+    block, leave = entry.regions[0].blocks[0], functions.return_op(entry)
+    attributes = functions.argument_attributes(entry)
+    moved = [isinstance(t, ir.MemRefType) and ir.MemRefType(t).has_static_shape for t in signature.results]
+    returned = list(leave.operands)
+    for value, is_moved in zip(returned, moved, strict=True):
+        if not is_moved:
+            continue
+        argument = block.add_argument(value.type, entry.location)
+        attributes.append({abi.RESULT: ir.UnitAttr.get()})
+        is_only_use = sum(other == value for other in returned) == 1
+        if not (is_only_use and _replace_allocation(value, argument, block)):
+            with ir.InsertionPoint(leave), leave.location:
+                dialect("memref").CopyOp(value, argument)
+    kept = [value for value, is_moved in zip(returned, moved, strict=True) if not is_moved]
+    with ir.InsertionPoint(leave), leave.location:
+        dialect("func").ReturnOp(kept)
+    leave.operation.erase()
+    functions.set_type(entry, [a.type for a in block.arguments], [value.type for value in kept])
+    functions.set_argument_attributes(entry, attributes)
+    entry.attributes[abi.RESULT_IS_ARGUMENT] = ir.DenseBoolArrayAttr.get(moved)
+
+
+def _replace_allocation(value: Any, argument: Any, block: Any) -> bool:
+    """Let ``argument`` be the memory of ``value``, if that is an allocation of ``block`` or a reshape of one."""
+    owner = functions.defining_op(value)
+    if owner is None or owner.block != block:
+        return False
+    if owner.name == "memref.alloc" and not owner.operands:
+        value.replace_all_uses_with(argument)
+        owner.erase()
+        return True
+    if owner.name not in ("memref.expand_shape", "memref.collapse_shape"):
+        return False
+    source, kind = functions.defining_op(owner.operands[0]), owner.operands[0].type
+    if source is None or source.name != "memref.alloc" or not kind.has_static_shape:
+        return False
+    reassociation = owner.attributes["reassociation"]
+    with ir.InsertionPoint(source), owner.location:
+        if owner.name == "memref.expand_shape":
+            view = dialect("memref").CollapseShapeOp(kind, argument, reassociation).result
+        else:
+            view = dialect("memref").ExpandShapeOp(kind, argument, reassociation, [], kind.shape).result
+    value.replace_all_uses_with(argument)
+    owner.erase()
+    source.results[0].replace_all_uses_with(view)
+    source.erase()
+    return True

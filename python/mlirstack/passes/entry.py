@@ -36,8 +36,8 @@ class NumberArguments(PythonPass):
 
 @dataclass(frozen=True)
 class ProtectArguments(PythonPass):
-    """Before: tensors, about to be bufferized.  After: no argument of a public function may be written in place (they are
-    the caller's tensors), and each such function remembers which of its results are scalars."""
+    """Before: tensors, about to be bufferized.  After: no argument of a public function may be written in place: they are
+    the caller's tensors."""
 
     name = "mlirstack-protect-arguments"
 
@@ -49,8 +49,6 @@ class ProtectArguments(PythonPass):
                 if isinstance(kind, ir.RankedTensorType):
                     given["bufferization.writable"] = ir.BoolAttr.get(False)
             functions.set_argument_attributes(entry, attributes)
-            scalars = [not isinstance(kind, ir.RankedTensorType) for kind in signature.results]
-            entry.attributes[abi.RESULT_IS_SCALAR] = ir.DenseBoolArrayAttr.get(scalars)
 
 
 @dataclass(frozen=True)
@@ -118,12 +116,12 @@ def _describe(entry: Any) -> abi.FunctionAbi:
 
 
 def _order(entry: Any, outs: list[abi.ValueAbi], returned: tuple[abi.ValueAbi, ...]) -> tuple[int, ...]:
-    """Results in the program's order: scalars stay results when memrefs become out-parameters."""
-    if abi.RESULT_IS_SCALAR not in entry.attributes or not outs:
+    """Results in the program's order, which :class:`ResultsToArguments` has written down."""
+    if abi.RESULT_IS_ARGUMENT not in entry.attributes:
         return tuple(range(len(outs) + len(returned)))
-    is_scalar = [bool(flag) for flag in ir.DenseBoolArrayAttr(entry.attributes[abi.RESULT_IS_SCALAR])]
-    out, scalar = iter(range(len(outs))), iter(range(len(outs), len(outs) + len(returned)))
-    return tuple(next(scalar) if flag else next(out) for flag in is_scalar)
+    is_argument = [bool(flag) for flag in ir.DenseBoolArrayAttr(entry.attributes[abi.RESULT_IS_ARGUMENT])]
+    out, rest = iter(range(len(outs))), iter(range(len(outs), len(outs) + len(returned)))
+    return tuple(next(out) if flag else next(rest) for flag in is_argument)
 
 
 def _value(kind: Any) -> abi.ValueAbi:

@@ -67,3 +67,9 @@ def index_attribute(value: int) -> Any:
 def return_op(function: Any) -> Any:
     """The func.return of a function with one block."""
     return list(function.regions[0].blocks[0].operations)[-1]
+
+
+def defining_op(value: Any) -> Any | None:
+    """The operation whose result ``value`` is; None for a block argument."""
+    owner = value.owner
+    return None if isinstance(owner, ir.Block) else owner.operation
