@@ -60,7 +60,7 @@ def loaded(model: nn.Module, *inputs: Any, route: str = "auto") -> IreeExecutabl
 
 
 def relative(value: torch.Tensor, reference: torch.Tensor) -> float:
-    return float((value.double() - reference.double()).norm() / reference.double().norm())
+    return float(((value.double() - reference.double()).norm() / reference.double().norm()).detach())
 
 
 @pytest.mark.parametrize("route", ["tosa", "linalg"])

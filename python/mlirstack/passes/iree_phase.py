@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 from mlirstack.bindings import ir
 from mlirstack.errors import PipelineError
 from mlirstack.ir.text import clone_module, module_bytecode
+from mlirstack.passes.iree_arguments import booleans_to_bytes, parameters_to_globals
 from mlirstack.passes.iree_compiler import PHASES, CompilerRun, run_compiler, source_of
-from mlirstack.passes.iree_parameters import parameters_to_globals
 from mlirstack.pipeline.registry import nearest
 from mlirstack.pipeline.step import Translation
 
@@ -47,6 +47,7 @@ class IreePhase(Translation):
         """Run the phase: a :class:`ForeignModule`, or the bytes of a vmfb; :class:`StageError` as the compiler says."""
         if isinstance(payload, ir.Module):
             module = clone_module(payload)
+            booleans_to_bytes(module)
             parameters_to_globals(module)
             source: bytes | str = module_bytecode(module)
         else:

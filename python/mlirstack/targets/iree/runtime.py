@@ -118,6 +118,8 @@ class IreeExecutable(Executable):
     def _importable(self, tensor: torch.Tensor) -> torch.Tensor:
         """``tensor`` itself where IREE can read it in place, else a copy."""
         tensor = tensor.detach()
+        if tensor.dtype is torch.bool:
+            tensor = tensor.view(torch.uint8)  # booleans are passed as bytes
         if tensor.is_conj() or tensor.is_neg() or not tensor.is_contiguous():
             self.copied_inputs += 1
             return tensor.resolve_conj().resolve_neg().clone(memory_format=torch.contiguous_format)

@@ -1,6 +1,7 @@
-"""Parameters as globals of an IREE module, so that IREE may fold, transpose and pack them once at load.
+"""What is made of the arguments of ``@main`` before IREE's compiler sees them.
 
-Arguments of ``@main`` that are marked as parameters become ``util.global`` ops, filled by the runtime from a parameter
+Booleans are passed as bytes.  Parameters become globals, so that IREE may fold, transpose and pack them once at load:
+arguments of ``@main`` that are marked as parameters become ``util.global`` ops, filled by the runtime from a parameter
 archive in memory.  IREE keeps what it computes from globals alone; what it computes from arguments it computes per call
 (docs/decisions/iree-weights.md has the numbers).
 """
@@ -15,6 +16,32 @@ from mlirstack.frontend.program import ENTRY
 from mlirstack.ir.ops import function
 from mlirstack.ir.parameters import PARAMETER, marked_parameters
 from mlirstack.passes.iree_archive import REFLECTION, SCOPE
+
+
+def booleans_to_bytes(module: Any) -> None:
+    """Before: ``@main(%m: tensor<4xi1>)``.  After: ``@main(%m: tensor<4xi8>)`` of zeros and ones, truncated inside.
+
+    A contraction whose fused epilogue reads a boolean argument does not compile with data tiling: IREE packs the operand,
+    and pads what it stores as i8 with an i1.  Of bytes it makes no such difference.
+    """
+    main = function(module, ENTRY).opview
+    with module.context, ir.Location.unknown():
+        for argument in main.entry_block.arguments:
+            kind = argument.type
+            if isinstance(kind, ir.RankedTensorType) and kind.element_type == ir.IntegerType.get_signless(1):
+                argument.set_type(ir.RankedTensorType.get(kind.shape, ir.IntegerType.get_signless(8), kind.encoding))
+                uses = list(argument.uses)
+                truncated = ir.Operation.create(
+                    "arith.trunci",
+                    results=[kind],
+                    operands=[argument],
+                    loc=argument.location,
+                    ip=ir.InsertionPoint.at_block_begin(main.entry_block),
+                )
+                for use in uses:
+                    use.owner.operands[use.operand_number] = truncated.result
+        types = [a.type for a in main.entry_block.arguments]
+        main.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(types, main.type.results))
 
 
 def parameters_to_globals(module: Any) -> None:
@@ -41,14 +68,10 @@ def parameters_to_globals(module: Any) -> None:
 
 
 def _fits_archive(kind: Any) -> bool:
-    """Archives hold non-empty static tensors of numbers; complex ones and scalars stay arguments.
-
-    So do booleans: IREE packs a global that a contraction's epilogue reads, and its pack of i1 does not verify.
-    """
+    """Archives hold non-empty static tensors of numbers; complex ones and scalars stay arguments."""
     if not isinstance(kind, ir.RankedTensorType) or not kind.has_static_shape or 0 in kind.shape:
         return False
-    element = kind.element_type
-    return isinstance(element, ir.FloatType) or (isinstance(element, ir.IntegerType) and element.width > 1)
+    return isinstance(kind.element_type, (ir.FloatType, ir.IntegerType))
 
 
 def _declare_global(module: Any, symbol: str, name: str, kind: Any) -> None:
