@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from mlirstack.errors import UsageError
 from mlirstack.frontend.import_fx import ImportFx
+from mlirstack.frontend.narrow import NarrowConstants
 from mlirstack.ir.level import LEVELS
 from mlirstack.pipeline.stage import Pipeline, Stage
 from mlirstack.pipeline.step import Pass
@@ -120,6 +121,9 @@ TORCH_TO_LINALG = Stage(
         Pass("canonicalize", on=FUNCTION),
         Pass("torch-finalizing-backend-type-conversion", on=FUNCTION),
         Pass("torch-verify-linalg-on-tensors-backend-contract"),
+        # Numbers of the model arrive as float64 constants that are rounded in loop bodies.
+        NarrowConstants(),
+        Pass("canonicalize", on=FUNCTION),
     ),
     "linalg on tensors, straight from the torch dialect",
 )

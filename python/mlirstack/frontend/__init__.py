@@ -3,3 +3,4 @@
 from mlirstack.pipeline.registry import register_step
 
 register_step("mlirstack-import-fx", "mlirstack.frontend.import_fx:ImportFx")
+register_step("mlirstack-narrow-constants", "mlirstack.frontend.narrow:NarrowConstants")

@@ -1,15 +1,273 @@
-"""Decompositions of ATen ops that torch.export applies before the graph is imported."""
+"""Decompositions of ATen ops that torch.export applies before the graph is imported.
+
+They start from torch-mlir's table and change it where its result would be worse than eager's: float32 models stay float32
+(no float64 in variances), and sums over float16 and bfloat16 are accumulated in float32.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
 
 from mlirstack.bindings import fx_decomposition_table
+from mlirstack.frontend.attention import scaled_dot_product_attention
+
+Decomposition = Callable[..., Any]
+aten = torch.ops.aten
+
+HALF = (torch.float16, torch.bfloat16)
+
+# Eager accumulates, or evaluates a formula of several steps, in float32; the dialects below would stay in half precision.
+_IN_FLOAT32 = (
+    aten.sum.default,
+    aten.sum.dim_IntList,
+    aten.mean.default,
+    aten.mean.dim,
+    aten.prod.default,
+    aten.prod.dim_int,
+    aten.cumsum.default,
+    aten.cumprod.default,
+    aten.logsumexp.default,
+    aten._softmax.default,
+    aten._log_softmax.default,
+    aten.linalg_vector_norm.default,
+    aten.avg_pool2d.default,
+    aten.avg_pool3d.default,
+    aten._adaptive_avg_pool2d.default,
+    aten._adaptive_avg_pool3d.default,
+    aten.upsample_bilinear2d.default,
+    aten.upsample_bilinear2d.vec,
+    aten.gelu.default,
+    aten.silu.default,
+    aten.mish.default,
+    aten.elu.default,
+    aten.sigmoid.default,
+    aten.softplus.default,
+    aten.log_sigmoid_forward.default,
+)
+
+# Eager compares in the dtype of the tensor; torch-mlir would compare in float64, which is slow and not the same.
+_COMPARISONS = (
+    (aten.eq.Scalar, aten.eq.Tensor),
+    (aten.ne.Scalar, aten.ne.Tensor),
+    (aten.lt.Scalar, aten.lt.Tensor),
+    (aten.le.Scalar, aten.le.Tensor),
+    (aten.gt.Scalar, aten.gt.Tensor),
+    (aten.ge.Scalar, aten.ge.Tensor),
+)
 
 
-def decomposition_table() -> dict[torch._ops.OperatorBase, Callable[..., Any]]:
-    """The table for ``ExportedProgram.run_decompositions``."""
-    return fx_decomposition_table()
+@functools.cache
+def decomposition_table() -> dict[Any, Decomposition]:
+    """The table for ``ExportedProgram.run_decompositions``: operator overload → decomposition."""
+    table: dict[Any, Decomposition] = fx_decomposition_table()
+    for op in _IN_FLOAT32:
+        table[op] = _in_float32(op, table.get(op))
+    for with_scalar, with_tensor in _COMPARISONS:
+        table[with_scalar] = _comparison(with_tensor)
+    table.update(
+        {
+            aten.addmm.default: _addmm,
+            aten.var.correction: _var,
+            aten.var_mean.correction: _var_mean,
+            aten.std.correction: _std,
+            aten.std_mean.correction: _std_mean,
+            aten.layer_norm.default: _layer_norm,
+            aten.native_layer_norm.default: _native_layer_norm,
+            aten.rms_norm.default: _rms_norm,
+            aten._native_batch_norm_legit_no_training.default: _batch_norm_no_training,
+            aten.scaled_dot_product_attention.default: scaled_dot_product_attention,
+            aten.upsample_nearest1d.vec: _upsample_nearest,
+            aten.upsample_nearest2d.vec: _upsample_nearest,
+            aten.upsample_nearest3d.vec: _upsample_nearest,
+        }
+    )
+    return table
+
+
+def _in_float32(op: Any, otherwise: Decomposition | None) -> Decomposition:
+    """``op`` computed in float32 if it takes half-precision tensors; ``otherwise`` (or ``op`` as it is) for all others."""
+
+    def decomposition(*args: Any, **kwargs: Any) -> Any:
+        tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor) and leaf.dtype in HALF]
+        if not tensors:
+            return otherwise(*args, **kwargs) if otherwise else NotImplemented
+        wanted = kwargs.pop("dtype", None) or tensors[0].dtype
+        widened, options = pytree.tree_map(lambda x: x.float() if _is_half(x) else x, (args, kwargs))
+        result = op(*widened, **options)
+        return pytree.tree_map(lambda x: x.to(wanted) if isinstance(x, Tensor) and x.dtype == torch.float32 else x, result)
+
+    return decomposition
+
+
+def _comparison(with_tensor: Any) -> Decomposition:
+    def decomposition(x: Tensor, number: float) -> Any:
+        if not x.is_floating_point() or not isinstance(number, (int, float)):
+            return NotImplemented
+        return with_tensor(x, torch.full((), number, dtype=x.dtype, device=x.device))
+
+    return decomposition
+
+
+def _is_half(value: object) -> bool:
+    return isinstance(value, Tensor) and value.dtype in HALF
+
+
+def _accumulation(dtype: torch.dtype) -> torch.dtype:
+    """The dtype in which sums over ``dtype`` are kept."""
+    return torch.float32 if dtype in HALF else dtype
+
+
+def _addmm(bias: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    """``beta * bias + alpha * (a @ b)``; torch's own decomposition also multiplies by 1."""
+    product = torch.mm(a, b)
+    product = product if alpha == 1 else product * alpha
+    if beta == 0:
+        return product
+    return product + (bias if beta == 1 else bias * beta)
+
+
+# ------------------------------------------------------------------------------------------------------------- variances
+
+
+def _variance(
+    x: Tensor, dim: Sequence[int] | None, correction: float | None, keepdim: bool
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Variance and mean in the accumulation dtype, by two passes: the mean, then the mean of squared distances from it.
+
+    ``correction`` (default 1) is taken off the count.  A count that it uses up gives NaN or infinity, as in eager.
+    """
+    axes = [axis % max(x.dim(), 1) for axis in dim] if dim else list(range(x.dim()))
+    wide = x.to(_accumulation(x.dtype))
+    count = math.prod([x.size(axis) for axis in axes]) if x.dim() else 1
+    mean = wide.mean(axes, keepdim=True)
+    distance = wide - mean
+    squares = (distance * distance.conj()).real if x.is_complex() else distance * distance
+    divisor = count - (1 if correction is None else correction)
+    total = squares.sum(axes, keepdim=keepdim)
+    variance = total / (divisor if _positive(divisor) else 0)
+    return variance, mean if keepdim or not x.dim() else mean.squeeze(axes)
+
+
+def _positive(number: Any) -> bool:
+    """Is a count above zero?  One that depends on dynamic dimensions is taken to be."""
+    return not isinstance(number, (int, float)) or number > 0
+
+
+def _var(x: Tensor, dim: Any = None, *, correction: float | None = None, keepdim: bool = False) -> Tensor:
+    return _variance(x, dim, correction, keepdim)[0].to(_real(x.dtype))
+
+
+def _var_mean(
+    x: Tensor, dim: Any = None, *, correction: float | None = None, keepdim: bool = False
+) -> tuple[Tensor, Tensor]:
+    variance, mean = _variance(x, dim, correction, keepdim)
+    return variance.to(_real(x.dtype)), mean.to(x.dtype)
+
+
+def _std(x: Tensor, dim: Any = None, *, correction: float | None = None, keepdim: bool = False) -> Tensor:
+    return _variance(x, dim, correction, keepdim)[0].sqrt().to(_real(x.dtype))
+
+
+def _std_mean(
+    x: Tensor, dim: Any = None, *, correction: float | None = None, keepdim: bool = False
+) -> tuple[Tensor, Tensor]:
+    variance, mean = _variance(x, dim, correction, keepdim)
+    return variance.sqrt().to(_real(x.dtype)), mean.to(x.dtype)
+
+
+def _real(dtype: torch.dtype) -> torch.dtype:
+    return dtype.to_real() if dtype.is_complex else dtype
+
+
+# -------------------------------------------------------------------------------------------------------- normalizations
+
+
+def _layer_norm(
+    x: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+    cudnn_enable: bool = True,
+) -> Tensor:
+    del cudnn_enable
+    return _native_layer_norm(x, normalized_shape, weight, bias, eps)[0]
+
+
+def _native_layer_norm(
+    x: Tensor, normalized_shape: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """``(x - mean) / sqrt(var + eps) * weight + bias`` over the last dimensions; also mean and 1/deviation, kept dims."""
+    wide = x.to(_accumulation(x.dtype))
+    axes = list(range(x.dim() - len(normalized_shape), x.dim()))
+    mean = wide.mean(axes, keepdim=True)
+    centered = wide - mean
+    inverse = torch.rsqrt((centered * centered).mean(axes, keepdim=True) + eps)
+    y = centered * inverse
+    if weight is not None:
+        y = y * weight.to(wide.dtype)
+    if bias is not None:
+        y = y + bias.to(wide.dtype)
+    statistics = x.dtype if weight is None else weight.dtype
+    return y.to(x.dtype), mean.to(statistics), inverse.to(statistics)
+
+
+def _rms_norm(x: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None) -> Tensor:
+    """``x / sqrt(mean(x²) + eps) * weight`` over the last dimensions; ``eps`` defaults to the spacing of the dtype."""
+    wide = x.to(_accumulation(x.dtype))
+    axes = list(range(x.dim() - len(normalized_shape), x.dim()))
+    epsilon = torch.finfo(wide.dtype).eps if eps is None else eps
+    y = wide * torch.rsqrt((wide * wide).mean(axes, keepdim=True) + epsilon)
+    return (y if weight is None else y * weight.to(wide.dtype)).to(x.dtype)
+
+
+def _batch_norm_no_training(
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor,
+    running_var: Tensor,
+    momentum: float,
+    eps: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """``x * scale + shift`` a channel, with scale and shift computed from the running statistics."""
+    del momentum
+    compute = _accumulation(x.dtype)
+    scale = torch.rsqrt(running_var.to(compute) + eps)
+    if weight is not None:
+        scale = scale * weight.to(compute)
+    shift = -running_mean.to(compute) * scale
+    if bias is not None:
+        shift = shift + bias.to(compute)
+    channel = [-1, *([1] * (x.dim() - 2))]
+    y = x.to(compute) * scale.reshape(channel) + shift.reshape(channel)
+    none = x.new_empty((0,))
+    return y.to(x.dtype), none, none
+
+
+# ------------------------------------------------------------------------------------------------------------- upsampling
+
+
+def _upsample_nearest(x: Tensor, output_size: Sequence[int] | None, scale_factors: Sequence[float] | None) -> Any:
+    """Repeats each element where every size grows by a whole factor; other sizes are left to the back ends."""
+    sizes = list(x.shape[2:])
+    if output_size is not None:
+        wanted = list(output_size)
+    else:
+        assert scale_factors is not None
+        wanted = [int(size * scale) for size, scale in zip(sizes, scale_factors, strict=True)]
+    if not all(isinstance(n, int) for n in (*sizes, *wanted)) or any(w % n for n, w in zip(sizes, wanted, strict=True)):
+        return NotImplemented
+    apart = list(x.shape[:2])
+    repeated = list(x.shape[:2])
+    for size, result in zip(sizes, wanted, strict=True):
+        apart += [size, 1]
+        repeated += [size, result // size]
+    return x.reshape(apart).expand(repeated).reshape([*x.shape[:2], *wanted])
