@@ -116,6 +116,36 @@ def test_resume_and_override_from_a_dump(tmp_path: Path) -> None:
     assert raised.value.stage == "iree-vm"
 
 
+CONSTANT = """
+func.func @main(%x: tensor<6x40xi32>) -> tensor<6x40xi32> {{
+  %c = arith.constant dense<[{values}]> : tensor<40xi32>
+  %empty = tensor.empty() : tensor<6x40xi32>
+  %y = linalg.generic {{
+    indexing_maps = [affine_map<(i, j) -> (j)>, affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (i, j)>],
+    iterator_types = ["parallel", "parallel"]
+  }} ins(%c, %x : tensor<40xi32>, tensor<6x40xi32>) outs(%empty : tensor<6x40xi32>) {{
+  ^bb0(%a: i32, %b: i32, %out: i32):
+    %sum = arith.addi %a, %b : i32
+    linalg.yield %sum : i32
+  }} -> tensor<6x40xi32>
+  return %y : tensor<6x40xi32>
+}}
+""".format(values=", ".join(str(i * i) for i in range(40)))
+
+
+@pytest.mark.target
+def test_large_constants_are_elided_for_people_and_kept_for_the_compiler() -> None:
+    table = iree_cpu_pipeline("tosa", "linalg")
+    payload = parse_module(CONSTANT, new_context())
+    for stage in table.stages[:-1]:
+        payload = Runner().run(Pipeline("one", (stage,)), payload)
+        assert "1521" not in payload.text
+    assert "dense_resource<__elided__>" in payload.text
+
+    vmfb = Runner().run(table.slice(first="iree-vm"), payload)
+    assert b"".join((i * i).to_bytes(4, "little") for i in range(40)) in vmfb
+
+
 def test_bytes_that_are_no_module_are_refused() -> None:
     with pytest.raises(StageError, match="not a module that IREE's compiler left"):
         Runner().run(phases_from("iree-flow"), b"\x7fELF")

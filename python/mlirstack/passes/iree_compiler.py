@@ -86,11 +86,11 @@ def run_compiler(run: CompilerRun, source: bytes | str) -> ForeignModule | bytes
         name = "input.mlirbc" if isinstance(source, bytes) else "input.mlir"
         (directory / name).write_bytes(source if isinstance(source, bytes) else source.encode())
         arguments = run.arguments(name, "output")
-        # The readable form comes from the same run: a second one would cost as much as the phase itself.
+        # The readable form comes from the same run: a second one would cost as much as the phase itself.  MLIR's own flags
+        # for eliding are no use: bytecode holds attributes of some dialects as text, and loses their constants then.
         shown = [
             f"--dump-compilation-phases-to={directory}",
-            f"--mlir-elide-elementsattrs-if-larger={ELIDE_ELEMENTS}",
-            f"--mlir-elide-resource-strings-if-larger={ELIDE_ELEMENTS}",
+            f"--mlir-print-elementsattrs-with-hex-if-larger={ELIDE_ELEMENTS}",
         ]
         command = [str(program), *arguments, *(shown if run.phase else [])]
         tool = run_tool(command, directory=directory, timeout=run.timeout)
@@ -100,7 +100,16 @@ def run_compiler(run: CompilerRun, source: bytes | str) -> ForeignModule | bytes
         if run.phase is None:
             return output
         [text] = directory.glob(f"*.{run.phase}.mlir")
-        return ForeignModule(output, text.read_text())
+        return ForeignModule(output, elided(text.read_text()))
+
+
+_LARGE_CONSTANT = re.compile(r'dense<"0x[0-9A-F]{8,}">')
+_RESOURCES = re.compile(r"\{-#.*?#-\}\n?", re.DOTALL)
+
+
+def elided(text: str) -> str:
+    """``text`` with constants in hexadecimal form, the large ones, replaced as MLIR's own printer does it."""
+    return _RESOURCES.sub("", _LARGE_CONSTANT.sub("dense_resource<__elided__>", text))
 
 
 def source_of(payload: ForeignModule | bytes | str) -> bytes | str:
