@@ -120,9 +120,11 @@ def lower_program(program: Program, options: LowerOptions, observers: Sequence[O
     reason = route.reason
     attempts = [route.name, *([route.fallback] if route.fallback else [])]
     failures: list[StageError] = []
+    tables: list[Pipeline] = []
     for attempt in attempts:
         snapshots.results.clear()
         pipeline = _table(target, attempt, program, options)
+        tables.append(pipeline)
         try:
             payload = _run(runner, pipeline, program, options)
         except StageError as error:
@@ -133,7 +135,7 @@ def lower_program(program: Program, options: LowerOptions, observers: Sequence[O
             dump.describe(route=attempt, route_reason=reason)
         seconds = time.perf_counter() - started
         return Lowering(program, target, pipeline, attempt, reason, snapshots.results, payload, seconds, dump)
-    ops = unsupported_ops(program, failures)
+    ops = unsupported_ops(program, failures, tables)
     if ops:
         raise UnsupportedError(f"{program.name}: {len(ops)} operation(s) cannot be lowered", ops) from failures[-1]
     raise failures[-1]

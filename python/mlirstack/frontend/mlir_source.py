@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -10,21 +9,11 @@ from torch.utils import _pytree as pytree
 
 from mlirstack.bindings import ir, new_context
 from mlirstack.errors import UsageError
+from mlirstack.frontend.dtypes import parse_type
 from mlirstack.frontend.program import ENTRY, ArgumentSpec, Dim, OutputSpec, Program, ResultSpec, Signature
 from mlirstack.ir.detect import detect_level
 from mlirstack.ir.ops import functions
 from mlirstack.ir.text import read_module
-
-_DTYPES = {
-    "f64": "float64", "f32": "float32", "f16": "float16", "bf16": "bfloat16", "i1": "bool",
-    **{f"{sign}i{bits}": f"int{bits}" for sign in ("", "s") for bits in (8, 16, 32, 64)},
-    **{f"ui{bits}": f"uint{bits}" for bits in (8, 16, 32, 64)},
-    "index": "int64", "complex<f32>": "complex64", "complex<f64>": "complex128",
-    "f8E4M3FN": "float8_e4m3fn", "f8E5M2": "float8_e5m2",
-    "!torch.int": "int64", "!torch.float": "float64", "!torch.bool": "bool",
-}  # fmt: skip
-_TORCH_TENSOR = re.compile(r"!torch\.v?tensor<\[([^\]]*)\],(.+)>")
-_BUILTIN_SHAPED = re.compile(r"(?:tensor|memref)<((?:(?:\d+|\?)x)*)([^,]+?)(?:, .*)?>")
 
 
 def load_mlir(path: Path) -> Program:
@@ -90,13 +79,9 @@ def _signature(entry: Any, path: Path) -> Signature:
 
 def _type(text: str, name: str, path: Path) -> tuple[tuple[Dim, ...] | None, str]:
     """Shape (None: a scalar) and dtype of an MLIR type; dynamic dimensions are called ``arg0_1`` after place and axis."""
-    sizes: list[str] | None = None
-    element = text
-    if found := _TORCH_TENSOR.fullmatch(text):
-        sizes, element = [s for s in found[1].split(",") if s], found[2]
-    elif found := _BUILTIN_SHAPED.fullmatch(text):
-        sizes, element = [s for s in found[1].split("x") if s], found[2]
-    if element not in _DTYPES:
-        raise UsageError(f"{path}: @{ENTRY} has a {name.rstrip('0123456789')} of type {text}, which no torch value has")
-    shape = None if sizes is None else tuple(f"{name}_{i}" if s == "?" else int(s) for i, s in enumerate(sizes))
-    return shape, _DTYPES[element]
+    shape, dtype = parse_type(text)
+    if dtype is None:
+        raise UsageError(f"{path}: @{ENTRY} takes or returns a value of type {text}, which no torch value has")
+    if shape is None:
+        return None, dtype
+    return tuple(f"{name}_{axis}" if size is None else size for axis, size in enumerate(shape)), dtype

@@ -1,12 +1,35 @@
-"""Which way a program goes to linalg, and why: TOSA first where it tells the truth, linalg where it does not."""
+"""Which way a program goes from the torch dialect to linalg, and why: through TOSA where that tells the truth.
+
+TOSA is tried first; it has no unsigned integers, complex numbers or float64, and torch-mlir's conversion gives wrong answers
+for some of them without an error.  What is known to go wrong is told from the graph before anything is lowered.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from mlirstack.errors import StageError, UnsupportedError, UnsupportedOp, UsageError
+import torch
+
+from mlirstack.bindings import ir
+from mlirstack.errors import SourceLine, StageError, UnsupportedError, UnsupportedOp, UsageError
+from mlirstack.frontend.dtypes import parse_type
+from mlirstack.frontend.graph import FxGraph, calls, describe, dtype_name, node_source, node_tensors, placeholders
 from mlirstack.frontend.program import Program
+from mlirstack.frontend.unsupported import failing_nodes
+from mlirstack.ir.diagnostics import source_line
+from mlirstack.ir.level import LEVELS
+from mlirstack.ir.ops import walk
+from mlirstack.pipeline.stage import Pipeline, Stage
+
+ROUTES = ("auto", "tosa", "linalg")
+
+_NOT_IN_TOSA = {
+    **{f"uint{bits}": "TOSA's integers have no sign: unsigned values come out as negative" for bits in (8, 16, 32, 64)},
+    **dict.fromkeys(("complex32", "complex64", "complex128"), "TOSA has no complex numbers"),
+    "float64": "TOSA has no float64: sums and constants would be float32",
+}
 
 
 @dataclass(frozen=True)
@@ -18,23 +41,153 @@ class Route:
     fallback: str | None = None
 
 
-def choose_route(program: Program, requested: str = "auto") -> Route:
-    """The route for ``program``; raises :class:`UnsupportedError` for random numbers."""
-    drawn = getattr(program.payload, "random_ops", ())
-    if drawn:
-        raise UnsupportedError(f"{program.name}: the model draws random numbers", drawn)
-    if requested == "auto":
-        return Route("tosa", "TOSA first", "linalg")
-    if requested not in ("tosa", "linalg"):
-        raise UsageError(f"unknown route '{requested}'")
-    return Route(requested, "asked for")
+@dataclass(frozen=True)
+class Objection:
+    """One thing in a program that TOSA cannot be trusted with."""
+
+    what: str
+    reason: str
+    source: SourceLine | None = None
+
+    def __str__(self) -> str:
+        return f"{self.what}{f' at {self.source}' if self.source else ''}: {self.reason}"
+
+
+def choose_route(program: Program, requested: str = "auto", *, allow_random: bool = False) -> Route:
+    """The route for ``program``: ``requested`` is auto, tosa or linalg.
+
+    Raises :class:`UnsupportedError` listing every operation that draws random numbers (``allow_random`` lets them pass: the
+    compiled numbers are random too, but never eager's), and every reason why a ``requested`` TOSA would give wrong answers.
+    """
+    if requested not in ROUTES:
+        raise UsageError(f"unknown route '{requested}'", hint=f"routes: {', '.join(ROUTES)}")
+    if isinstance(program.payload, FxGraph) and program.payload.random_ops and not allow_random:
+        raise UnsupportedError(
+            f"{program.name} draws random numbers, so no compiled answer can be eager's",
+            program.payload.random_ops,
+            hint="call model.eval() if they are for training only, else draw them outside and pass them in as an input",
+        )
+    if program.level not in ("fx", "torch"):
+        return _route_below_torch(program.level, requested)
+    if requested == "linalg":
+        return Route("linalg", "asked for")
+    objections = list(_objections(program))
+    if not objections:
+        return Route("tosa", "asked for") if requested == "tosa" else Route("tosa", "TOSA is tried first", "linalg")
+    if requested == "tosa":
+        raise UnsupportedError(
+            f"{program.name} cannot go through TOSA",
+            tuple(UnsupportedOp(o.what, o.reason, o.source) for o in objections),
+            hint="use --route auto or linalg",
+        )
+    return Route("linalg", str(objections[0]))
+
+
+def _route_below_torch(level: str, requested: str) -> Route:
+    if level == "tosa":
+        if requested == "linalg":
+            raise UsageError("the module stands at level 'tosa' already, so route 'linalg' cannot be taken")
+        return Route("tosa", "the module stands at level 'tosa'")
+    if not LEVELS[level].is_module or level in ("stablehlo", "llvm"):
+        raise UsageError(f"no route leads from level '{level}' to linalg", hint="start at torch, tosa, linalg or below")
+    return Route("linalg", f"the module stands at level '{level}', where the routes have met")
+
+
+# ------------------------------------------------------------------------------------------------------------ objections
+
+
+def _objections(program: Program) -> Iterator[Objection]:
+    for argument in program.signature.arguments:
+        if argument.shape is None:
+            yield Objection(f"input '{argument.name}'", "TOSA has no scalar arguments")
+    for index, result in enumerate(program.signature.results):
+        if result.shape is None:
+            yield Objection(f"result {index}", "TOSA has no scalar results")
+    if isinstance(program.payload, FxGraph):
+        yield from _graph_objections(program.payload)
+    else:
+        yield from _module_objections(program.payload)
+
+
+def _graph_objections(graph: FxGraph) -> Iterator[Objection]:
+    seen: set[tuple[str, SourceLine | None]] = set()
+    for node in (*placeholders(graph.module.graph), *calls(graph.module)):
+        source = node_source(node)
+        what = f"'{node.name}'" if node.op == "placeholder" else describe(node)
+        if isinstance(node.target, torch._ops.HigherOrderOperator):
+            yield Objection(what, "TOSA has no control flow of torch's kind", source)
+        elif torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
+            yield Objection(what, "TOSA would bake the random numbers into the program", source)
+        for tensor in node_tensors(node):
+            name = dtype_name(tensor.dtype)
+            if name in _NOT_IN_TOSA and (name, source) not in seen:
+                seen.add((name, source))
+                yield Objection(f"{name} in {what}", _NOT_IN_TOSA[name], source)
+
+
+def _module_objections(module: ir.Module) -> Iterator[Objection]:
+    """The same for a module of the torch dialect, where types tell."""
+    for op in walk(module):
+        for value in op.results:
+            _, dtype = parse_type(str(value.type))
+            # Python numbers of the model have type !torch.float as well.
+            if dtype in _NOT_IN_TOSA and str(value.type).startswith("!torch.v"):
+                yield Objection(f"{dtype} in '{op.name}'", _NOT_IN_TOSA[dtype], source_line(op.location))
+
+
+# -------------------------------------------------------------------------------------------------------------- failures
+
+_ILLEGAL = re.compile(
+    r"failed to legalize operation '(?P<op>[\w.]+)'"
+    r"(?:.*?name = \"(?P<unknown>[\w.]+)\")?"  # torch.operator: an op that the torch dialect does not have
+    r"(?:.*?: \((?P<operands>[^()]*)\) ->)?",
+    re.DOTALL,
+)
+_TENSOR_TYPE = re.compile(r"!torch\.v?tensor<\[[^\]]*\],(?:[^<>]|<\w+>)+>")
 
 
 def route_failure_reason(error: StageError) -> str:
-    """One line: op, dtypes, the user's line."""
-    return f"{error.location or 'unknown line'}: {error.message.splitlines()[0]}"
+    """Why a route was left, in one line: the op with its overload and dtypes, the pass that refused it, the user's line."""
+    place = f" at {error.location}" if error.location else ""
+    found = _ILLEGAL.search(error.message)
+    if found is None:
+        lines = error.message.strip().splitlines() or ["no message"]
+        return f"{lines[0][:200]} ({_where(error)}){place}"
+    name = (found["unknown"] or found["op"]).removeprefix("torch.")
+    dtypes = [parse_type(text)[1] for text in _TENSOR_TYPE.findall(found["operands"] or "")]
+    return f"{name}({', '.join(d for d in dtypes if d)}) {_refusal(error)}{place}"
 
 
-def unsupported_ops(program: Program, failures: Sequence[StageError]) -> tuple[UnsupportedOp, ...]:
-    """All operations that no route can express."""
-    return ()
+def _refusal(error: StageError) -> str:
+    found = _ILLEGAL.search(error.message)
+    if found is None:
+        return f"fails in {_where(error)}: {error.message.strip().splitlines()[0][:200]}"
+    return "is unknown to torch-mlir" if found["unknown"] else f"has no lowering in {_where(error)}"
+
+
+def _where(error: StageError) -> str:
+    return f"pass '{error.pass_name}'" if error.pass_name else f"stage '{error.stage}'"
+
+
+def unsupported_ops(
+    program: Program, failures: Sequence[StageError], tables: Sequence[Pipeline]
+) -> tuple[UnsupportedOp, ...]:  # fmt: skip
+    """All operations of ``program`` that no route can express, each with overload, dtypes and the user's line.
+
+    ``failures`` are the errors of the stage tables ``tables``, in order.  Each operation is lowered alone through all tables
+    down to linalg, so the list is complete; it is empty where only the whole fails, and for modules without a graph.
+    """
+    fronts = [_front(table) for table in tables]
+    in_front = all(any(f.stage == stage.name for stage in front) for f, front in zip(failures, fronts, strict=True))
+    if not isinstance(program.payload, FxGraph) or not in_front:
+        return ()
+    return tuple(
+        UnsupportedOp(describe(node), _refusal(error), node_source(node))
+        for node, error in failing_nodes(program.payload, fronts)
+    )
+
+
+def _front(table: Pipeline) -> tuple[Stage, ...]:
+    """The stages of ``table`` up to the first that stands at linalg."""
+    names = [stage.level_name for stage in table.stages]
+    return table.stages[: names.index("linalg") + 1] if "linalg" in names else table.stages

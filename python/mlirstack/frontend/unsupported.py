@@ -1,0 +1,79 @@
+"""Finds every operation of a graph that cannot be lowered, by lowering each one alone.
+
+The conversions stop at the first operation they cannot express; a user wants to know all of them at once.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+
+import torch
+from torch import fx
+from torch.utils import _pytree as pytree
+
+from mlirstack.errors import StageError
+from mlirstack.frontend.graph import FxGraph, describe
+from mlirstack.frontend.program import ArgumentSpec
+from mlirstack.pipeline.runner import Runner
+from mlirstack.pipeline.stage import Pipeline, Stage
+
+Route = tuple[Stage, ...]
+
+
+def failing_nodes(graph: FxGraph, routes: Sequence[Route]) -> list[tuple[fx.Node, StageError]]:
+    """The calls in ``graph`` that fail on all ``routes``, with the error of the last; alike calls are lowered once."""
+    known: dict[str, StageError | None] = {}
+    failing: list[tuple[fx.Node, StageError]] = []
+    for node in graph.module.graph.nodes:
+        if node.op != "call_function" or node.target is operator.getitem:
+            continue
+        key = _key(node)
+        if key not in known:
+            known[key] = _failure(_alone(graph, node), routes)
+        error = known[key]
+        if error is not None:
+            failing.append((node, error))
+    return failing
+
+
+def _key(node: fx.Node) -> str:
+    """Text that is equal for calls that lower in the same way: target, constants, shapes and dtypes of operands."""
+    arguments = pytree.tree_map(lambda a: str(_meta(a)) if isinstance(a, fx.Node) else a, (node.args, node.kwargs))
+    return f"{describe(node)} {arguments}"
+
+
+def _meta(node: fx.Node) -> object:
+    value = node.meta.get("val")
+    return (value.dtype, tuple(value.shape)) if isinstance(value, torch.Tensor) else value
+
+
+def _failure(graph: FxGraph, routes: Sequence[Route]) -> StageError | None:
+    failure: StageError | None = None
+    for stages in routes:
+        try:
+            Runner().run(Pipeline("alone", stages), graph)
+        except StageError as error:
+            failure = error
+            continue
+        return None
+    return failure
+
+
+def _alone(graph: FxGraph, node: fx.Node) -> FxGraph:
+    """A graph of ``node`` only: what it reads are arguments, what it produces are results."""
+    single = fx.Graph(owning_module=graph.module)
+    copies: dict[fx.Node, fx.Node] = {}
+    arguments: list[ArgumentSpec] = []
+    for operand in node.all_input_nodes:
+        if operand.op == "get_attr":
+            copies[operand] = single.get_attr(str(operand.target))
+        else:
+            copies[operand] = single.placeholder(operand.name)
+            arguments.append(ArgumentSpec(operand.name, "input", None, ""))
+        copies[operand].meta = dict(operand.meta)
+    call = single.node_copy(node, lambda operand: copies[operand])
+    parts = [user for user in node.users if user.target is operator.getitem]
+    results = [single.node_copy(part, lambda _: call) for part in parts] or [call]
+    single.output(tuple(results))
+    return FxGraph(fx.GraphModule(graph.module, single), tuple(arguments))
