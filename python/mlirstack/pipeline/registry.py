@@ -37,7 +37,7 @@ def nearest(name: str, candidates: list[str]) -> str:
 
 def check_native(name: str, options: list[str], on: str) -> None:
     """Raise :class:`PipelineError` unless the bindings have pass ``name`` with ``options`` on operation ``on``."""
-    entry = native_passes().get(name) or _probe(name)
+    entry = native_passes().get(name) or probe(name)
     if entry is None:
         raise PipelineError(
             f"unknown pass '{name}'{nearest(name, [*native_passes(), *python_steps()])}",
@@ -69,7 +69,7 @@ def _accepts(name: str, anchor: str, option: str) -> bool:
     return False
 
 
-def _probe(name: str) -> dict[str, Any] | None:
+def probe(name: str) -> dict[str, Any] | None:
     """Ask the bindings for one pass: its anchor ('' for any operation) and options; None if it does not exist."""
     from mlirstack.bindings import PassManager, new_context
 
