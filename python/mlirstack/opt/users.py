@@ -90,8 +90,8 @@ class _Names:
                 argument.set_location(self._ir.Location.name(f"mu{index}"))
 
     def _number(self, operation: Any) -> None:
-        self._number_op(operation, 0)  # the regions of the top-level op start at 0 again
-        pending = [(region, 0) for region in operation.regions]
+        following = self._number_op(operation, 0)
+        pending = [(region, following if self._generic else 0) for region in operation.regions]
         while pending:
             region, number = pending.pop()
             for position, block in enumerate(region.blocks):
