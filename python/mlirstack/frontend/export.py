@@ -120,6 +120,7 @@ class _Lifting:
         self._lift_inputs()
         self._lift_outputs()
         _remove_dead_nodes(self.graph)
+        self.program.graph_module.recompile()
         self.arguments = tuple(self.specs[node] for node in placeholders(self.graph))
 
     def signature(self) -> Signature:
