@@ -1,0 +1,133 @@
+"""The loop nest around one linalg op: which loops become vectors, which step by one, where the ragged end is cut off.
+
+Elementwise ops and reductions use it, alone or inside a fused row loop.  A ragged size is split into a part that the tile
+divides and a rest of static size, so every vector has exactly the size it needs and nothing is masked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from mlirstack.schedules.linalg_ops import LinalgOp
+from mlirstack.schedules.transform import Handle, Script
+
+
+@dataclass(frozen=True)
+class Unrolling:
+    """How many vector registers one vector of the schedule spans.
+
+    ``elementwise``: independent vectors in flight; ``accumulators``: partial results of a reduction, enough to hide the
+    latency of an addition (4 cycles, two a cycle on current x86).
+    """
+
+    elementwise: int = 2
+    accumulators: int = 4
+    columns: int = 8  # of a reduction across rows: wide enough to read whole cache lines in a row
+    long_body: int = 24  # bodies with more operations are not unrolled: they fill the pipeline, and spill
+
+
+@dataclass(frozen=True)
+class NestPlan:
+    """The loops of one op.
+
+    ``sizes``: loop sizes as they stand; ``vector``: loop → tile size, the loops that become vector dimensions;
+    ``partial``: the reduction loops over which partial results are kept (the innermost one is a vector dimension).
+    All other loops step by one.
+    """
+
+    sizes: tuple[int, ...]
+    vector: Mapping[int, int]
+    reductions: tuple[int, ...] = ()
+    partial: tuple[int, ...] = ()
+
+
+def lanes(op: LinalgOp, vector_bits: int) -> int:
+    """Elements of the widest type of ``op`` in one register."""
+    return max(1, vector_bits // op.element_bits)
+
+
+def innermost(op: LinalgOp) -> int | None:
+    """The loop along which memory is contiguous: that of the largest input's last dimension, else the output's."""
+    reading = [o for o in op.inputs if o.dims]
+    if not op.reductions:
+        reading = [*op.outputs, *reading]
+    sized = [o for o in reading if o.dims] or [o for o in op.outputs if o.dims]
+    if not sized:
+        return None
+    if not op.reductions:
+        return sized[0].dims[-1]
+    return max(sized, key=lambda o: len(o.dims)).dims[-1]
+
+
+def plan_nest(
+    op: LinalgOp, vector_bits: int, unrolling: Unrolling, *, sizes: tuple[int, ...] | None = None
+) -> NestPlan | None:
+    """Loops for ``op`` (elementwise or reduction), or None where it has no vector form.
+
+    ``sizes`` replaces the loop sizes where an enclosing loop has tiled some of them already.
+    """
+    if not op.vectorizable or (op.reductions and op.combiners is None):
+        return None
+    sizes = sizes or op.shape
+    inner = innermost(op)
+    if inner is None:
+        return NestPlan(sizes, {})
+    width = lanes(op, vector_bits)
+    if op.reductions:
+        if inner in op.reductions:
+            tile = width * unrolling.accumulators
+            return NestPlan(sizes, {inner: min(tile, sizes[inner])}, op.reductions, op.reductions)
+        tile = width * unrolling.columns
+        return NestPlan(sizes, {inner: min(tile, sizes[inner])}, op.reductions)
+    across = transposed(op, inner)
+    if across:
+        side = min(width, 16)
+        if len(across) > 1:
+            return None
+        return NestPlan(sizes, {d: min(side, sizes[d]) for d in (*across, inner)})
+    tile = width * (1 if len(op.body) > unrolling.long_body else unrolling.elementwise)
+    return NestPlan(sizes, {inner: min(tile, sizes[inner])})
+
+
+def transposed(op: LinalgOp, inner: int) -> tuple[int, ...]:
+    """Loops other than ``inner`` along which some operand that also varies with ``inner`` is contiguous."""
+    found = {o.dims[-1] for o in op.operands if o.dims and o.dims[-1] != inner and inner in o.dims}
+    return tuple(sorted(d for d in found if d is not None))
+
+
+def tile_nest(script: Script, op: Handle, plan: NestPlan) -> None:
+    """Write the loops of ``plan`` around ``op``."""
+    if plan.partial:
+        _tile_partial(script, op, plan)
+        return
+    pieces = [(op, dict(enumerate(plan.sizes)))]
+    for dim, tile in plan.vector.items():
+        pieces = [piece for handle, sizes in pieces for piece in _split(script, handle, sizes, dim, tile)]
+    order = [d for d in range(len(plan.sizes)) if d not in plan.reductions] + list(plan.reductions)
+    for handle, sizes in pieces:
+        steps = [0] * len(sizes)
+        for dim, size in sizes.items():
+            tile = plan.vector.get(dim, 1)
+            steps[dim] = tile if size > tile else 0
+        script.tile(handle, steps, order if order != sorted(order) else ())
+
+
+def _split(script: Script, op: Handle, sizes: dict[int, int], dim: int, tile: int) -> list[tuple[Handle, dict[int, int]]]:
+    whole, rest = sizes[dim] // tile * tile, sizes[dim] % tile
+    if not rest or not whole:
+        return [(op, sizes)]
+    low, high = script.split(op, dim, whole)
+    return [(low, {**sizes, dim: whole}), (high, {**sizes, dim: rest})]
+
+
+def _tile_partial(script: Script, op: Handle, plan: NestPlan) -> None:
+    """Parallel loops by one; inside, reduction loops with partial results along the vector dimension."""
+    outer = [0 if d in plan.reductions or size == 1 else 1 for d, size in enumerate(plan.sizes)]
+    op = script.tile(op, outer)
+    sizes = {d: size if d in plan.reductions else 1 for d, size in enumerate(plan.sizes)}
+    (dim, tile), *_ = plan.vector.items()
+    for handle, part in _split(script, op, sizes, dim, tile):
+        steps = [min(part[d], plan.vector.get(d, 1)) if d in plan.partial else 0 for d in range(len(part))]
+        if any(step and part[d] > step for d, step in enumerate(steps)):
+            script.tile_reduction(handle, steps)

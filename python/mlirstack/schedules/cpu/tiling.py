@@ -1,0 +1,115 @@
+"""The stage "tiled": loops around linalg ops of vector size, by kernel class.
+
+In come outlined kernels of linalg ops on tensors; out go the same kernels with scf loops around tile-sized linalg ops.
+Ops that no plan fits stay as they are and become scalar loops later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from mlirstack.pipeline.step import Schedule
+from mlirstack.schedules.cpu.fusion import FusionPlan, plan_fusion
+from mlirstack.schedules.cpu.loops import NestPlan, Unrolling, plan_nest, tile_nest
+from mlirstack.schedules.linalg_ops import LinalgOp, kernels, linalg_ops
+from mlirstack.schedules.transform import Handle, Script
+
+CLEANUP = (
+    "canonicalization",
+    "scf.for_loop_canonicalization",
+    "linalg.tiling_canonicalization",
+    "tensor.fold_tensor_empty",
+    "tensor.merge_consecutive_insert_extract_slice",
+)
+
+
+@dataclass(frozen=True)
+class TileKernels(Schedule):
+    """Before: kernels of linalg ops on tensors.  After: loops around linalg ops of at most a few vectors.
+
+    ``vector_bits`` is the register width that is tiled for.
+    """
+
+    name: ClassVar[str] = "mlirstack-cpu-tile"
+    vector_bits: int = 256
+
+    def build(self, module: Any) -> str | None:
+        """One section a kernel; None where no kernel has an op to tile."""
+        script = Script()
+        for symbol, kind, function in kernels(module):
+            tile_kernel(script, symbol, kind, linalg_ops(function), self.vector_bits)
+        return None if script.empty else script.text()
+
+
+def tile_kernel(script: Script, symbol: str, kind: str, ops: Sequence[LinalgOp], vector_bits: int) -> None:
+    """The section of one kernel: fused into row loops where its ops form a chain, op by op otherwise."""
+    unrolling = Unrolling()
+    plans = [plan_nest(op, vector_bits, unrolling) for op in ops]
+    if not any(plans):
+        return
+    script.comment(f"@{symbol}: {kind}")
+    function = script.function(symbol)
+    handles = script.linalg_ops(function, len(ops))
+    fusion = plan_fusion(ops)
+    if fusion and plans[fusion.terminal]:
+        _tile_fused(script, function, symbol, ops, handles, fusion, vector_bits, unrolling)
+    else:
+        for handle, plan in zip(handles, plans, strict=True):
+            if plan:
+                tile_nest(script, handle, plan)
+    clean(script, function)
+
+
+def clean(script: Script, function: Handle) -> None:
+    """Fold slices of slices, remove what is dead or written twice."""
+    script.apply_patterns(function, *CLEANUP)
+    script.cse(function)
+
+
+def _tile_fused(
+    script: Script,
+    function: Handle,
+    symbol: str,
+    ops: Sequence[LinalgOp],
+    handles: Sequence[Handle],
+    fusion: FusionPlan,
+    vector_bits: int,
+    unrolling: Unrolling,
+) -> None:
+    terminal = ops[fusion.terminal]
+    outer = plan_nest(terminal, vector_bits, unrolling)
+    assert outer is not None
+    tags = [f"{symbol}.{i}" for i in range(len(ops))]
+    for index in fusion.members:
+        script.tag(handles[index], tags[index])
+    tiles = {d: min(outer.vector.get(d, 1), terminal.shape[d]) for d in fusion.loops}
+    last = handles[fusion.terminal]
+    pieces = [last]
+    for d, tile in tiles.items():
+        whole = terminal.shape[d] // tile * tile
+        if whole != terminal.shape[d]:
+            pieces = [part for piece in pieces for part in script.split(piece, d, whole)]
+    steps = [tiles[d] if d in tiles and tiles[d] < terminal.shape[d] else 0 for d in range(len(terminal.shape))]
+    for piece in pieces:
+        if any(steps):
+            script.fuse(piece, steps)
+    clean(script, function)
+    for index, follows in sorted(fusion.members.items()):
+        plan = _inner_plan(ops[index], {own: tiles[d] for own, d in follows.items() if d in tiles}, vector_bits, unrolling)
+        if plan:
+            with script.foreach(script.tagged(function, tags[index])) as op:
+                tile_nest(script, op, plan)
+
+
+def _inner_plan(op: LinalgOp, fixed: dict[int, int], vector_bits: int, unrolling: Unrolling) -> NestPlan | None:
+    """The nest of a fused op, of whose loops ``fixed`` are tiled already, to these sizes."""
+    if not op.static:
+        return None
+    sizes = tuple(fixed.get(d, size) for d, size in enumerate(op.shape))
+    plan = plan_nest(op, vector_bits, unrolling, sizes=sizes)
+    if plan is None:
+        return None
+    vector = {d: sizes[d] if d in fixed else tile for d, tile in plan.vector.items()}
+    return replace(plan, vector={**vector, **fixed})

@@ -1,0 +1,55 @@
+"""The stage that lowers vector ops over memrefs to what LLVM has instructions for: fma, shuffles, one-dimensional loads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from mlirstack.ir.ops import first_op
+from mlirstack.pipeline.step import Schedule
+from mlirstack.schedules.linalg_ops import kernels
+from mlirstack.schedules.transform import Script
+
+
+@dataclass(frozen=True)
+class LowerVectors(Schedule):
+    """Before: vector ops of any rank over memrefs.  After: no contraction, outer product, transpose or transfer above rank
+    one is left in the kernels."""
+
+    name: ClassVar[str] = "mlirstack-cpu-lower-vectors"
+
+    def build(self, module: Any) -> str | None:
+        """One section a kernel that holds vector ops; None where there is none."""
+        script = Script()
+        for symbol, kind, function in kernels(module):
+            if first_op(function, lambda op: op.name.startswith("vector.")) is not None:
+                script.comment(f"@{symbol}: {kind}")
+                _lower(script, symbol)
+        return None if script.empty else script.text()
+
+
+def _lower(script: Script, symbol: str) -> None:
+    function = script.function(symbol)
+    script.apply_patterns(
+        function,
+        "vector.lower_contraction lowering_strategy = outerproduct",
+        "vector.transfer_permutation_patterns",
+    )
+    script.apply_patterns(
+        function,
+        "vector.lower_outerproduct",
+        "vector.lower_broadcast",
+        "canonicalization",
+    )
+    script.apply_patterns(function, "vector.reorder_multi_reduction_dims lowering_strategy = innerreduction")
+    script.apply_patterns(function, "vector.multi_reduction_flattening lowering_strategy = innerreduction")
+    script.apply_patterns(function, "vector.multi_reduction_unrolling lowering_strategy = innerreduction")
+    script.apply_patterns(function, "vector.lower_transpose lowering_strategy = shuffle_16x16", "vector.lower_shape_cast")
+    script.apply_patterns(function, "vector.transfer_to_scf max_transfer_rank = 1 full_unroll = true")
+    script.apply_patterns(
+        function,
+        "vector.lower_transfer max_transfer_rank = 1",
+        "memref.fold_memref_alias_ops",
+        "canonicalization",
+    )
+    script.cse(function)

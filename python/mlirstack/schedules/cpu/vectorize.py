@@ -1,0 +1,60 @@
+"""The stage "vectorized": tile-sized linalg ops become vector ops, and accumulators move into loop variables."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from mlirstack.pipeline.step import Schedule
+from mlirstack.schedules.linalg_ops import LinalgOp, kernels, linalg_ops
+from mlirstack.schedules.transform import Handle, Script
+
+MAX_VECTOR_POINTS = 1024  # what is larger was not tiled; as one vector it would take LLVM minutes
+
+
+@dataclass(frozen=True)
+class VectorizeKernels(Schedule):
+    """Before: loops around tile-sized linalg ops.  After: loops around vector ops; larger linalg ops are untouched."""
+
+    name: ClassVar[str] = "mlirstack-cpu-vectorize"
+
+    def build(self, module: Any) -> str | None:
+        """One section a kernel; None where no kernel has an op of vector size."""
+        script = Script()
+        for symbol, kind, function in kernels(module):
+            ops = linalg_ops(function)
+            chosen = [is_vector_sized(op) for op in ops]
+            if any(chosen):
+                script.comment(f"@{symbol}: {kind}")
+                handle = script.function(symbol)
+                for op, wanted in zip(script.linalg_ops(handle, len(ops)), chosen, strict=True):
+                    if wanted:
+                        script.vectorize(op)
+                simplify(script, handle)
+        return None if script.empty else script.text()
+
+
+def is_vector_sized(op: LinalgOp) -> bool:
+    """Is ``op`` one that vectorizes, and small enough to?"""
+    return op.vectorizable and op.points <= MAX_VECTOR_POINTS and (not op.reductions or op.combiners is not None)
+
+
+def simplify(script: Script, function: Handle) -> None:
+    """Clean up after vectorization.
+
+    Reductions of products become contractions and transposes fold into them in *one* set of patterns: each enables the
+    other, and apart they leave transposes in the inner loop.
+    """
+    script.apply_patterns(function, "vector.reduction_to_contract", "vector.transfer_permutation_patterns")
+    script.apply_patterns(
+        function,
+        "canonicalization",
+        "vector.cast_away_vector_leading_one_dim",
+        "tensor.fold_tensor_subset_ops_into_vector_transfers",
+        "vector.drop_unit_dims_with_shape_cast",
+    )
+    loops = script.loops(function)
+    script.licm(loops)
+    script.hoist_subsets(loops)
+    script.apply_patterns(function, "canonicalization")
+    script.cse(function)
