@@ -126,6 +126,12 @@ def load_unregistered_dialects(context: Any, names: tuple[str, ...]) -> None:
             passes.PassManager.parse(f"builtin.module({pipeline})").run(ir_module.Module.create().operation)
 
 
+def translate_to_llvm_ir(operation: Any) -> str:
+    """LLVM IR text of a module in the LLVM dialect; the process dies where an op has no translation."""
+    with operation.context:
+        return str(_load("_mlir_libs._mlirDialectsLLVM").translate_module_to_llvmir(operation))
+
+
 def version() -> str:
     """Version of the distribution that the bindings come from."""
     import importlib.metadata

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-import importlib.metadata
+import os
 import platform
+import sys
 
 DISTRIBUTIONS = ("mlirstack", "torch", "torch-mlir", "iree-base-compiler", "iree-base-runtime", "llvmlite", "numpy")
 
 
 def versions() -> dict[str, str]:
     """``{distribution: version}``, "not installed" where it is missing, and Python's own version."""
-    found = {"python": platform.python_version()}
-    for name in DISTRIBUTIONS:
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            found[name] = "not installed"
+    installed = _installed()
+    return {"python": platform.python_version()} | {name: installed.get(name, "not installed") for name in DISTRIBUTIONS}
+
+
+def _installed() -> dict[str, str]:
+    """All distributions on the path, from the names of their ``.dist-info`` folders: importlib.metadata costs 40 ms."""
+    found: dict[str, str] = {}
+    for directory in reversed(sys.path):
+        if not os.path.isdir(directory):  # noqa: PTH112
+            continue
+        for entry in os.listdir(directory):  # noqa: PTH208
+            if entry.endswith(".dist-info"):
+                name, _, version = entry.removesuffix(".dist-info").partition("-")
+                found[name.lower().replace("_", "-")] = version
     return found

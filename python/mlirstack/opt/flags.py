@@ -6,6 +6,7 @@ flag that names a pass is a pass, kept in order.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple, NoReturn
 
 SPLIT_MARKER = "// -----"
@@ -48,7 +49,6 @@ INPUT: dict[str, Flag] = {
 }
 PASSES: dict[str, Flag] = {
     "pass-pipeline": Flag("text", "'builtin.module(…)'"),
-    "p": Flag("text", "the same as --pass-pipeline"),
     "pipeline": Flag("text", "the stage table of a target (mlirstack pipelines lists them)"),
     "from": Flag("text", "with --pipeline: the stage that the input stands at"),
     "to": Flag("text", "with --pipeline: the last stage to run"),
@@ -150,8 +150,10 @@ class Invocation(NamedTuple):
     passes: tuple[PassFlag, ...]
 
     def __call__(self, flag: str) -> object:
-        """The value of ``flag``, or its default."""
-        return self.values[flag] if flag in self.values else FLAGS[flag].default
+        """The value of ``flag``, or its default; a flag that only mlirstack-translate has is off here."""
+        if flag in self.values:
+            return self.values[flag]
+        return FLAGS[flag].default if flag in FLAGS else None
 
     def text(self, flag: str) -> str | None:
         """The value of a text flag."""
@@ -173,7 +175,14 @@ class Invocation(NamedTuple):
         return value if isinstance(value, int) else None
 
 
-def parse(arguments: list[str], tool: str = "mlirstack-opt") -> Invocation:
+def parse(
+    arguments: list[str],
+    tool: str = "mlirstack-opt",
+    flags: dict[str, Flag] = FLAGS,
+    refused: dict[str, str] = REFUSED,
+    *,
+    passes_are_flags: bool = True,
+) -> Invocation:
     """Parse a command line without the program's name; :class:`FlagError` for wrong use."""
     values: dict[str, object] = {}
     passes: list[PassFlag] = []
@@ -188,24 +197,15 @@ def parse(arguments: list[str], tool: str = "mlirstack-opt") -> Invocation:
             continue
         name, separator, value = argument.lstrip("-").partition("=")
         given: str | None = value if separator else None
-        if name == "h":
-            name = "help"
-        if name in FLAGS:
-            flag = FLAGS[name]
-            if given is None and flag.bare is None:
-                given = next(rest, None)
-                if given is None:
-                    raise FlagError(f"{tool}: for the -{'-' if len(name) > 1 else ''}{name} option: requires a value!")
-            value_of = flag.bare if given is None else _value(name, flag, given, tool)
-            if flag.kind == "list":
-                earlier = values.get(name, ())
-                assert isinstance(earlier, tuple) and isinstance(value_of, tuple)
-                value_of = (*earlier, *value_of)
-            values["pass-pipeline" if name == "p" else name] = value_of
-        elif name in REFUSED:
+        name = {"h": "help", "p": "pass-pipeline"}.get(name, name)
+        if name in flags:
+            values[name] = _given(name, flags[name], given, rest, values.get(name), tool)
+        elif name in refused:
             if given in _BOOL[1]:
                 continue  # switched off, which is what happens anyway
-            raise FlagError(f"{tool}: --{name} is not supported: {REFUSED[name]}")
+            raise FlagError(f"{tool}: --{name} is not supported: {refused[name]}")
+        elif not passes_are_flags:
+            _unknown(name, tool, [*flags])
         else:
             passes.append(PassFlag(_known_pass(name, tool), given or ""))
     if len(inputs) > 1:
@@ -214,6 +214,18 @@ def parse(arguments: list[str], tool: str = "mlirstack-opt") -> Invocation:
             f"Can specify at most 1 positional arguments: See: {tool} --help"
         )
     return Invocation(inputs[0] if inputs else "-", values, tuple(passes))
+
+
+def _given(name: str, flag: Flag, text: str | None, rest: Iterator[str], earlier: object, tool: str) -> object:
+    """The value of a flag as given, out of the next argument where "=value" is missing; lists grow."""
+    if text is None and flag.bare is not None:
+        return flag.bare
+    if text is None:
+        text = next(rest, None)
+        if text is None:
+            raise FlagError(f"{tool}: for the {'--' if len(name) > 1 else '-'}{name} option: requires a value!")
+    value = _value(name, flag, text, tool)
+    return (*earlier, *value) if isinstance(earlier, tuple) and isinstance(value, tuple) else value
 
 
 def _value(name: str, flag: Flag, text: str, tool: str) -> object:
@@ -254,13 +266,11 @@ def _known_pass(name: str, tool: str) -> str:
 
     if name and probe(name) is not None:  # a newer wheel than the table
         return name
-    _unknown(name, tool)
+    _unknown(name, tool, [*FLAGS, *_pass_names()])
 
 
-def _unknown(name: str, tool: str) -> NoReturn:
-    raise FlagError(
-        f"{tool}: Unknown command line argument '--{name}'.  Try: '{tool} --help'{_nearest(name, [*FLAGS, *_pass_names()])}"
-    )
+def _unknown(name: str, tool: str, known: list[str]) -> NoReturn:
+    raise FlagError(f"{tool}: Unknown command line argument '--{name}'.  Try: '{tool} --help'{_nearest(name, known)}")
 
 
 def _nearest(name: str, candidates: list[str] | None = None) -> str:

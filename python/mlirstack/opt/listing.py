@@ -16,6 +16,11 @@ _EXAMPLES = """examples:
   mlirstack-opt tests.mlir --split-input-file --verify-diagnostics"""
 
 
+def flag_lines(flags: dict[str, Flag]) -> list[str]:
+    """One flag a line."""
+    return [f"  {_spelling(name, flag):<52} {flag.doc}" for name, flag in flags.items()]
+
+
 def help_text() -> str:
     """Usage and all flags; passes are listed by --list-passes."""
     lines = [
@@ -25,8 +30,7 @@ def help_text() -> str:
         "FILE may be '-' or left out: stdin.  Every pass of --list-passes is a flag: --PASS or --PASS='option=value …'.",
     ]
     for title, flags in GROUPS.items():
-        lines += ["", f"{title}:"]
-        lines += [f"  {_spelling(name, flag):<52} {flag.doc}" for name, flag in flags.items()]
+        lines += ["", f"{title}:", *flag_lines(flags)]
     return "\n".join([*lines, "", _EXAMPLES])
 
 

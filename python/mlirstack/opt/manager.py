@@ -59,6 +59,8 @@ def _is_translation(element: Element) -> bool:
 
 
 def _callback(step: Step, module: Any, caught: list[BaseException]) -> Callable[[Any, Any], None]:
+    import traceback
+
     from mlirstack.bindings import ir
     from mlirstack.errors import MlirstackError
     from mlirstack.pipeline.runner import apply_schedule
@@ -78,6 +80,12 @@ def _callback(step: Step, module: Any, caught: list[BaseException]) -> Callable[
             module.operation.location.emit_error(f"pass '{step.name}': {error.message}{hint}")
             this.signal_pass_failure()
         except ir.MLIRError:  # its diagnostics have been shown
+            this.signal_pass_failure()
+        except Exception as error:
+            at = traceback.extract_tb(error.__traceback__)[-1]
+            module.operation.location.emit_error(
+                f"pass '{step.name}' raised {type(error).__name__}: {error} ({at.filename}:{at.lineno})"
+            )
             this.signal_pass_failure()
         except BaseException as error:
             caught.append(error)

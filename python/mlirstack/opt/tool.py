@@ -82,8 +82,8 @@ def _work(invocation: Invocation, chunks: list[Chunk], progress: Progress) -> in
     for index, chunk in enumerate(chunks):
         try:
             fine, out = run_chunk(chunk, invocation, lambda phase, at=index: progress.tell(at, phase), timing)  # type: ignore[misc]
-        except FlagError as error:
-            emit(f"{error}\n")
+        except Exception as error:
+            emit(user_message(error))
             fine, out = False, b""
         succeeded &= fine
         outputs.append(out)
@@ -95,6 +95,17 @@ def _work(invocation: Invocation, chunks: list[Chunk], progress: Progress) -> in
     if timing:
         emit(timing.text(str(invocation("mlir-timing-display")), str(invocation("mlir-output-format"))))
     return 0 if succeeded else 1
+
+
+def user_message(error: Exception) -> str:
+    """What is printed for an error of the user's; any other is raised again."""
+    if isinstance(error, FlagError):
+        return f"{error}\n"
+    from mlirstack.errors import MlirstackError
+
+    if not isinstance(error, MlirstackError):
+        raise error
+    return f"error: {error}\n"
 
 
 def write_output(path: str, data: bytes, succeeded: bool) -> None:

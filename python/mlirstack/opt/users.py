@@ -90,14 +90,21 @@ class _Names:
                 argument.set_location(self._ir.Location.name(f"mu{index}"))
 
     def _number(self, operation: Any) -> None:
-        following = self._number_op(operation, 0)
-        pending = [(region, following if self._generic else 0) for region in operation.regions]
+        # A region counts on from where its parent's ended; in the generic form names are unique in the whole text, so that
+        # it counts on from the region printed last.
+        number = self._number_op(operation, 0)
+        entry_arguments = 0
+        pending = [(region, 0) for region in operation.regions]
         while pending:
-            region, number = pending.pop()
+            region, start = pending.pop()
+            number = number if self._generic else start
             for position, block in enumerate(region.blocks):
                 for argument in block.arguments:
                     self._arguments.append(argument)
                     old = argument.get_name(self._state)
+                    if position == 0 and self._generic:
+                        old = f"%arg{entry_arguments}"
+                        entry_arguments += 1
                     numbered = position > 0 and re.fullmatch(r"%\d+", old)
                     self._values[argument] = f"%{number}" if numbered else old
                     number += bool(numbered)
