@@ -7,9 +7,11 @@ timed, resumed and overridden like ours.  The vmfb is byte for byte that of one 
 from __future__ import annotations
 
 from mlirstack.errors import UsageError
+from mlirstack.passes.index_checks import ChecksOutOfKernels
 from mlirstack.passes.iree_compiler import PHASES
 from mlirstack.passes.iree_phase import IreePhase
 from mlirstack.pipeline.stage import Pipeline, Stage
+from mlirstack.pipeline.step import Pass
 from mlirstack.pipelines.frontend import frontend_stages
 
 
@@ -20,10 +22,17 @@ def iree_cpu_pipeline(route: str, level: str, cpu: str = "host") -> Pipeline:
             f"IREE takes programs at linalg or above; this one stands at level '{level}'",
             hint="lower it to linalg at most, or compile it for target cpu",
         )
+    checked = Stage(
+        "checked",
+        "linalg",
+        # IREE drops assertions inside kernels, and keeps those between them.
+        (ChecksOutOfKernels(), Pass("canonicalize"), Pass("cse")),
+        "checks on positions that the data say stand before the kernels that use them",
+    )
     phases = [Stage(f"iree-{phase}", "iree", (IreePhase(phase, cpu=cpu),), doc) for phase, doc in PHASES.items()]
     vmfb = Stage("vmfb", "vmfb", (IreePhase("vmfb", cpu=cpu),), "the file that IREE's runtime loads")
     return Pipeline(
         "iree-cpu",
-        (*frontend_stages(route, level), *phases, vmfb),
+        (*frontend_stages(route, level), checked, *phases, vmfb),
         "linalg on tensors handed to IREE, compiled for CPUs through LLVM",
     )

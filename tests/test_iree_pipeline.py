@@ -61,15 +61,15 @@ def test_every_phase_is_dumped_as_a_stage(tmp_path: Path) -> None:
 
     files = sorted(file.name for file in tmp_path.iterdir() if file.is_file())
     names = [re.sub(r"^\d\d-|\.\w+$", "", file) for file in files if file != "trace.json"]
-    assert names == ["fx", "torch", "tosa", "linalg", *(f"iree-{phase}" for phase in PHASES), "vmfb"]
+    assert names == ["fx", "torch", "tosa", "linalg", "checked", *(f"iree-{phase}" for phase in PHASES), "vmfb"]
     assert names == [stage.name for stage in lowering.stages]
-    flow = (tmp_path / "09-iree-flow.mlir").read_text()
+    flow = (tmp_path / "10-iree-flow.mlir").read_text()
     assert "flow.dispatch" in flow
     assert '#flow.parameter.named<"model"::"fc1.weight">' in flow
     assert lowering["iree-flow"].text in flow
     assert "vm.func" in lowering["iree-vm"].text
     assert isinstance(lowering.payload, bytes)
-    assert (tmp_path / "16-vmfb.vmfb").read_bytes() == lowering.payload
+    assert (tmp_path / "17-vmfb.vmfb").read_bytes() == lowering.payload
 
 
 @pytest.mark.target

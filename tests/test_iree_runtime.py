@@ -217,6 +217,35 @@ def test_a_buffer_that_the_model_updates_is_updated() -> None:
     assert compiled(torch.tensor([1.0, 2.0])).tolist() == [20.0, 30.0]
 
 
+@pytest.mark.parametrize("route", ["tosa", "linalg"])
+def test_an_index_out_of_range_is_an_error_and_touches_nothing(route: str) -> None:
+    """Embedding, gather and indexing in one program, each with good and bad positions; bad ones are far away."""
+
+    class Lookup(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = nn.Embedding(10, 4)
+
+        def forward(self, e: torch.Tensor, x: torch.Tensor, g: torch.Tensor, i: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            return self.table(e), torch.gather(x, 1, g), x[i]
+
+    model, x = Lookup().eval(), torch.randn(3, 5)
+    good = (torch.tensor([[0, 9], [3, 3]]), x, torch.tensor([[0, 4], [1, 1], [2, 3]]), torch.tensor([2, 0]))
+    executable = loaded(model, *good, route=route)
+    for result, expected in zip(executable.run(good), model(*good), strict=True):
+        assert torch.equal(result, expected)
+    far = 2**30
+    cases = [(0, far), (0, -1), (0, 10), (2, far), (3, far), (3, 3)]
+    if route == "linalg":  # TOSA gathers from a flattened tensor: what leaves a row there need not leave the tensor
+        cases.append((2, -1))
+    for position, index in cases:
+        bad = list(good)
+        bad[position] = good[position].clone()
+        bad[position].view(-1)[-1] = index
+        with pytest.raises(RuntimeCheckError, match="index out of range"):
+            executable.run(bad)
+
+
 def test_what_the_runtime_refuses_is_an_error() -> None:
     x = torch.randn(3, 4)
     executable = loaded(Function(lambda a: a * 3), x)

@@ -19,6 +19,7 @@ STEPS: dict[str, str] = {
     "mlirstack-results-to-arguments": "mlirstack.passes.buffers:ResultsToArguments",
     "mlirstack-translate-to-llvmir": "mlirstack.passes.llvm_ir:TranslateToLlvmIr",
     "iree-phase": "mlirstack.passes.iree_phase:IreePhase",
+    "mlirstack-checks-out-of-kernels": "mlirstack.passes.index_checks:ChecksOutOfKernels",
 }
 
 

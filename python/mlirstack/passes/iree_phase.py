@@ -70,6 +70,8 @@ class IreePhase(Translation):
             "--iree-input-demote-f64-to-f32=false",
             # Assertions guard dynamic shapes; O1 and up drop them.
             "--iree-opt-strip-assertions=false",
+            # On from O2: fuses masked attention into a form that IREE's own code generation then refuses.
+            "--iree-dispatch-creation-enable-aggressive-fusion=false",
             # Inlined bf16 constants are read back wrong.
             "--iree-flow-inline-constants-max-byte-length=0",
             # Attention needs more scratch than the 32 KiB that are allowed by default.
