@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from mlirstack.opt.dumps import Filter
+from mlirstack.opt.flags import FlagError
 
 
 class Progress:
@@ -79,6 +80,8 @@ def _work(work: Callable[[], int]) -> int:
         status = 0
     except KeyboardInterrupt:
         status = 130
+    except FlagError as error:
+        sys.stderr.write(f"{error}\n")
     except SystemExit as leaving:
         status = leaving.code if isinstance(leaving.code, int) else 1
     except BaseException:

@@ -24,7 +24,7 @@ _FLAGS: dict[str, Flag] = {
     **_KINDS,
     "mcpu": Flag("text", "the processor, as LLVM names it (default: this machine's; sm_90 for PTX)"),
     "mattr": Flag("text", "its features, '+avx2,-fma', '+ptx83'"),
-    "O": Flag("uint", "how hard the code generator tries, 0 to 3", 2),
+    "O": Flag("uint", "how hard the code generator tries, 0 to 3 (default: 2)"),
     **{
         name: INPUT[name]
         for name in (
@@ -168,7 +168,7 @@ def _to_llvm_ir(chunk: Chunk, invocation: Invocation) -> tuple[bool, bytes]:
     try:
         module = parse_chunk(chunk, invocation, context)
         translating = True
-        for op in _untranslated(module.operation):
+        for op in untranslated(module.operation):
             op.location.emit_error(
                 "cannot be converted to LLVM IR: missing `LLVMTranslationDialectInterface` registration for dialect "
                 f"for op: {op.name}"
@@ -181,7 +181,8 @@ def _to_llvm_ir(chunk: Chunk, invocation: Invocation) -> tuple[bool, bytes]:
     return (verifier.finish() if verifier else fine), out
 
 
-def _untranslated(operation: Any) -> list[Any]:
+def untranslated(operation: Any) -> list[Any]:
+    """The operations below ``operation`` that MLIR has no translation to LLVM IR for."""
     from mlirstack.bindings import core
 
     ir = core()[0]
