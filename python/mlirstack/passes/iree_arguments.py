@@ -12,9 +12,9 @@ import json
 from typing import Any
 
 from mlirstack.bindings import ir
-from mlirstack.frontend.program import ENTRY
 from mlirstack.ir.ops import function
 from mlirstack.ir.parameters import PARAMETER, marked_parameters
+from mlirstack.passes.abi import MAIN
 from mlirstack.passes.iree_archive import REFLECTION, SCOPE
 
 
@@ -24,7 +24,7 @@ def booleans_to_bytes(module: Any) -> None:
     A contraction whose fused epilogue reads a boolean argument does not compile with data tiling: IREE packs the operand,
     and pads what it stores as i8 with an i1.  Of bytes it makes no such difference.
     """
-    main = function(module, ENTRY).opview
+    main = function(module, MAIN).opview
     with module.context, ir.Location.unknown():
         for argument in main.entry_block.arguments:
             kind = argument.type
@@ -51,7 +51,7 @@ def parameters_to_globals(module: Any) -> None:
     what it has to be given.  IREE's ops are not known to these bindings: they are built as unregistered ops, and IREE's
     compiler reads them from bytecode as its own.
     """
-    main = function(module, ENTRY).opview
+    main = function(module, MAIN).opview
     arguments = list(main.entry_block.arguments)
     names = {i: name for i, name in marked_parameters(main).items() if _fits_archive(arguments[i].type)}
     if not names:
