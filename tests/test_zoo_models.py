@@ -111,3 +111,10 @@ def test_dynamic_models_export_with_their_dimensions(name: str) -> None:
     model = zoo.get(name)
     exported = torch.export.export(model.module, model.inputs, dynamic_shapes=model.dynamic_shapes)
     assert exported.range_constraints
+
+
+def test_exported_operations_point_at_their_own_line() -> None:
+    model = zoo.get("silu_mish")
+    exported = torch.export.export(model.module, model.inputs)
+    traces = [node.meta["stack_trace"] for node in exported.graph.nodes if node.op == "call_function"]
+    assert traces and all("F.silu(x) + F.mish(x)" in trace for trace in traces)

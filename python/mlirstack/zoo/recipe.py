@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from types import FunctionType
 from typing import Any, TypeAlias
 
 import torch
@@ -80,6 +81,9 @@ def operation(name: str, *makers: Maker) -> Callable[[Callable[..., Any]], Calla
     """Register the decorated function of tensors under ``name``, one maker per argument."""
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        assert isinstance(function, FunctionType)
+        # torch.export takes source lines from frames named forward only; the line of the operation is the one to show.
+        function.__code__ = function.__code__.replace(co_name="forward")
         _add(Recipe(name, lambda: Operation(function), makers), function.__module__)
         return function
 
