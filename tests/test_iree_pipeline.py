@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import time
@@ -21,6 +22,7 @@ from mlirstack.ir.text import clone_module, module_bytecode, module_text, parse_
 from mlirstack.passes.iree_arguments import parameters_to_globals
 from mlirstack.passes.iree_compiler import PHASES, compiler_program, parse_messages
 from mlirstack.passes.iree_phase import IreePhase
+from mlirstack.pipeline.dump import Reproducer
 from mlirstack.pipeline.parse import parse_pipeline
 from mlirstack.pipeline.runner import Runner
 from mlirstack.pipeline.stage import Pipeline, Stage
@@ -183,9 +185,9 @@ func.func @main(%a: tensor<4xf64>) -> tensor<4xf64> {
 
 
 @pytest.mark.target
-def test_compile_error_names_stage_line_and_command() -> None:
+def test_compile_error_names_stage_line_and_command_and_repeats(tmp_path: Path) -> None:
     with pytest.raises(StageError) as raised:
-        Runner().run(iree_cpu_pipeline("tosa", "linalg"), parse_module(ERF, new_context()))
+        Runner([Reproducer(tmp_path)]).run(iree_cpu_pipeline("tosa", "linalg"), parse_module(ERF, new_context()))
 
     error = raised.value
     assert error.stage == "iree-executable-targets"
@@ -197,6 +199,12 @@ def test_compile_error_names_stage_line_and_command() -> None:
     assert "iree-compile input.mlirbc" in error.hint
     assert "--compile-from=executable-configurations" in error.hint
     assert len(str(error)) < 3000
+    assert error.reproducer is not None
+    path = f"{compiler_program().parent}{os.pathsep}{os.environ['PATH']}"
+    command = ["sh", str(error.reproducer / "command.sh")]
+    replay = subprocess.run(command, capture_output=True, text=True, env={"PATH": path}, timeout=120, check=False)
+    assert replay.returncode != 0
+    assert error.message.removeprefix("iree-compile: ") in replay.stderr
 
 
 @pytest.mark.target

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -52,11 +53,18 @@ class IreePhase(Translation):
             source: bytes | str = module_bytecode(module)
         else:
             source = source_of(payload)
+        return run_compiler(self._run(), source)
+
+    def command(self, source: str) -> str | None:
+        """iree-compile's own command line; the first phase takes a module of ours, which mlirstack-opt hands over."""
+        run = self._run()
+        return shlex.join(["iree-compile", *run.arguments(source, "output")]) if run.after else None
+
+    def _run(self) -> CompilerRun:
         names = [*PHASES]
         position = len(names) if self.phase == VMFB else names.index(self.phase)
         after = names[position - 1] if position else None
-        phase = None if self.phase == VMFB else self.phase
-        return run_compiler(CompilerRun(after, phase, self.flags(), self.timeout), source)
+        return CompilerRun(after, None if self.phase == VMFB else self.phase, self.flags(), self.timeout)
 
     def flags(self) -> tuple[str, ...]:
         """The flags that every phase is given: what is compiled for, and what keeps the numbers right."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,7 +28,7 @@ from mlirstack.ir.text import module_text
 from mlirstack.pipeline.observers import sha256
 from mlirstack.pipeline.runner import Observer, Payload, StageRun
 from mlirstack.pipeline.stage import Pipeline, Stage
-from mlirstack.pipeline.step import step_text
+from mlirstack.pipeline.step import Translation, step_text
 
 READABLE_LIMIT = 1_000_000  # bytes of a readable file
 TRACE = "trace.json"
@@ -228,9 +229,13 @@ class Reproducer(Observer):
         else:
             name = "input.txt"
             (path / name).write_text(run.input)
-        pipeline = run.stage.text().replace("'", "'\\''")
-        (path / "command.sh").write_text(
-            f'#!/bin/sh\ncd "$(dirname "$0")" && mlirstack-opt {name} --pass-pipeline=\'{pipeline}\'\n'
-        )
+        (path / "command.sh").write_text(f'#!/bin/sh\ncd "$(dirname "$0")" && {_command(run.stage, name)}\n')
         (path / "command.sh").chmod(0o755)
         return path
+
+
+def _command(stage: Stage, source: str) -> str:
+    """What repeats a stage on the file ``source``: the external tool where the stage is one, else mlirstack-opt."""
+    step = stage.steps[0] if len(stage.steps) == 1 else None
+    own = step.command(source) if isinstance(step, Translation) else None
+    return own or f"mlirstack-opt {source} --pass-pipeline={shlex.quote(stage.text())}"

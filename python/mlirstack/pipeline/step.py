@@ -94,6 +94,10 @@ class Translation(_Step):
     def translate(self, payload: Any) -> Any:
         """The next payload: ``str`` for text levels, ``bytes`` for binary ones."""
 
+    def command(self, source: str) -> str | None:
+        """A shell command that repeats the step on the file ``source``; None where mlirstack-opt does that."""
+        return None
+
 
 Step = Pass | PythonPass | Schedule | Translation
 
