@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from mlirstack import zoo
 from mlirstack.compare.accuracy import (
     TOLERANCES,
     Accuracy,
@@ -245,3 +246,16 @@ def test_answers_do_not_change_with_later_calls() -> None:
     first = call(reuse, (torch.ones(2),))
     call(reuse, (torch.zeros(2),))
     assert torch.equal(first.leaves["output"], torch.ones(2))
+
+
+@pytest.mark.parametrize("family", zoo.families())
+def test_eager_is_far_within_its_own_tolerance_on_the_zoo(family: str) -> None:
+    for name in zoo.names(family):
+        if name in zoo.HEAVY:
+            continue
+        model = zoo.get(name)
+        expected = reference(model.module, model.inputs)
+        accuracy = compare_answers(expected.eager, expected)
+        assert accuracy.ok and accuracy.precision == "float64", f"{name}: {accuracy.reason or accuracy.note}"
+        for output in accuracy.outputs:
+            assert output.rel_l2 is not None and output.rel_l2 <= output.tolerance / 2, f"{name}: {output}"
