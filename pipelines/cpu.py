@@ -8,29 +8,69 @@ from __future__ import annotations
 from mlirstack.passes.asserts import AssertsToErrors
 from mlirstack.passes.buffers import OwnTmTensorBuffers, ResultsToArguments
 from mlirstack.passes.entry import DescribeEntries, ExportEntries, NumberArguments, ProtectArguments
+from mlirstack.passes.generalize import GeneralizeNamed
+from mlirstack.passes.hoist_parameters import HoistParameters
 from mlirstack.passes.llvm_ir import TranslateToLlvmIr
 from mlirstack.passes.native_code import CompileObject, Disassemble
+from mlirstack.passes.outline import OutlineKernels
+from mlirstack.passes.pin import PinBroadcasts
+from mlirstack.passes.simplify import SimplifyLinalg
 from mlirstack.pipeline.stage import Pipeline, Stage
 from mlirstack.pipeline.step import Pass
 from mlirstack.pipelines.frontend import frontend_stages
 
 FUNCTION = "func.func"
 
-FUSED = Stage(
-    "fused",
+PREPARED = Stage(
+    "prepared",
     "linalg",
     (
         NumberArguments(),
         # Shape arithmetic that dynamic dimensions left behind.
         Pass("convert-shape-to-std"),
-        # Elementwise producers into elementwise and reducing consumers.  Matmul, convolution and pooling are named ops
-        # here and stay out of it: fused into their operands, a chain would be computed once per output element.
-        Pass("linalg-fuse-elementwise-ops", on=FUNCTION),
-        Pass("linalg-fold-unit-extent-dims"),
+        SimplifyLinalg(),
+        # Before fusion, which would mix what is the same in every call with what is not.
+        HoistParameters(),
         Pass("canonicalize"),
         Pass("cse"),
     ),
+    "what depends on parameters alone stands in @prepare, which runs once at load",
+)
+
+FUSED = Stage(
+    "fused",
+    "linalg",
+    (
+        # Transposes, broadcasts and reductions take part in fusion.  Contractions, convolutions and poolings do not: with
+        # an elementwise chain fused into an operand, it would be computed once per output element.
+        GeneralizeNamed(),
+        PinBroadcasts(),
+        Pass("linalg-fuse-elementwise-ops", on=FUNCTION),
+        PinBroadcasts(remove=True),
+        Pass("canonicalize"),
+        Pass("cse"),
+        # Now that nothing fuses into them any more: a batch of one is no batch, a 1x1 convolution is a contraction.
+        GeneralizeNamed(windows=True),
+        Pass("linalg-fold-unit-extent-dims"),
+        Pass("canonicalize"),
+        SimplifyLinalg(),
+        Pass("cse"),
+    ),
     "elementwise chains are one op each, unit dimensions are gone",
+)
+
+KERNELS = Stage(
+    "kernels",
+    "linalg",
+    (
+        OutlineKernels(),
+        Pass("canonicalize"),
+        Pass("cse"),
+        # Repeated layers become one kernel, called several times.
+        Pass("duplicate-function-elimination"),
+        Pass("symbol-dce"),
+    ),
+    "each fused region is a function that writes into its last argument",
 )
 
 BUFFERIZED = Stage(
@@ -44,8 +84,6 @@ BUFFERIZED = Stage(
         Pass("canonicalize"),
         Pass("cse"),
         ProtectArguments(),
-        # A result computed straight into the place where it will be inserted.
-        Pass("eliminate-empty-tensors"),
         # Right before the analysis that it speaks to: CSE would move the reads.
         OwnTmTensorBuffers(),
         Pass(
@@ -137,5 +175,5 @@ ASM = Stage("asm", "asm", (Disassemble(),), "disassembly of the object: what run
 def cpu_pipeline(route: str, level: str, *, threads: int = 1, opt_level: int = 2) -> Pipeline:
     """The stage table for a program at ``level`` that takes ``route`` ("tosa" or "linalg")."""
     compiled = Stage("object", "object", (CompileObject(opt_level),), "relocatable object for this machine's processor")
-    back = (FUSED, BUFFERIZED, LOOPS, LLVM, LLVMIR, compiled, ASM)
+    back = (PREPARED, FUSED, KERNELS, BUFFERIZED, LOOPS, LLVM, LLVMIR, compiled, ASM)
     return Pipeline("cpu", (*frontend_stages(route, level), *back), "linalg to native code for this machine's processor")

@@ -40,6 +40,11 @@ def entry_points(module: Any) -> Iterator[Any]:
     return (f for f in functions(module) if not is_private(f) and not is_declaration(f))
 
 
+def declarations(module: Any) -> Iterator[Any]:
+    """The functions without a body."""
+    return (f for f in functions(module) if is_declaration(f))
+
+
 def argument_attributes(function: Any) -> list[dict[str, Any]]:
     """One dictionary of attributes per argument."""
     count = len(type_of(function).inputs)
@@ -67,6 +72,11 @@ def index_attribute(value: int) -> Any:
 def return_op(function: Any) -> Any:
     """The func.return of a function with one block."""
     return list(function.regions[0].blocks[0].operations)[-1]
+
+
+def yield_op(block: Any) -> Any:
+    """The terminator of a block."""
+    return list(block.operations)[-1].operation
 
 
 def defining_op(value: Any) -> Any | None:

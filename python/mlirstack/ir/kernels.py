@@ -1,0 +1,12 @@
+"""How outlined kernels are marked in the IR: a function attribute that holds the class of the kernel."""
+
+from __future__ import annotations
+
+KERNEL_ATTRIBUTE = "mlirstack.kernel"
+
+CONTRACTION = "contraction"  # matmul in all its forms: two inputs, multiply and add, plain loop indices
+CONVOLUTION = "convolution"  # the same, one input through a sliding window
+POOLING = "pooling"  # a window, reduced by maximum, sum, …
+REDUCTION = "reduction"  # rows reduced, with the elementwise ops around them over the same rows
+ELEMENTWISE = "elementwise"
+OTHER = "other"  # dynamic shapes, gathers, complex numbers: plain loops

@@ -1,0 +1,232 @@
+"""Which operations of ``@main`` become one kernel.
+
+Takes the operations of a block in program order, returns groups: a root op (contraction, convolution, pooling, reduction)
+with the initial fill and the elementwise ops after it, or a chain of reductions and elementwise ops over the same rows, such
+as a softmax or a layer norm.  Every group leaves one tensor behind and can run as a whole: no value takes a way out of a
+group and back into it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from mlirstack.ir import kernels
+from mlirstack.passes import functions
+from mlirstack.passes.kernel_class import OpShape, kernel_class, op_shape
+from mlirstack.passes.regions import external_values, tensor_type
+
+_ROOTS = (kernels.CONTRACTION, kernels.CONVOLUTION, kernels.POOLING)
+
+
+@dataclass
+class Group:
+    """Operations in program order; ``kind`` is the class of the kernel, None for what stays where it is."""
+
+    kind: str | None
+    ops: list[Any]
+    before: set[int] = field(default_factory=set)  # groups that must run before this one
+
+
+def group_operations(operations: list[Any]) -> list[Group]:
+    """Groups of ``operations`` (a block without its terminator), in an order in which they can run."""
+    grouping = _Grouping()
+    for op in operations:
+        grouping.add(op)
+    grouping.split_leaking()
+    return grouping.ordered()
+
+
+class _Grouping:
+    def __init__(self) -> None:
+        self.groups: dict[int, Group] = {}
+        self.of: dict[Any, int] = {}  # operation → its group
+        self.last_effect: int | None = None
+
+    def add(self, op: Any) -> None:
+        kind = kernel_class(op) if _is_compute(op) else None
+        home = self._home(op, kind) if kind else None
+        if home is None:
+            home = len(self.groups)
+            self.groups[home] = Group(kind, [])
+        elif kind != kernels.ELEMENTWISE:
+            self.groups[home].kind = kind
+        self._join(op, home)
+
+    def _join(self, op: Any, home: int) -> None:
+        group = self.groups[home]
+        group.ops.append(op)
+        self.of[op] = home
+        for producer in self._producers(op):
+            if producer != home:
+                group.before |= {producer} | self.groups[producer].before
+        if _has_effects(op):
+            if self.last_effect is not None:
+                group.before |= {self.last_effect} | self.groups[self.last_effect].before
+            self.last_effect = home
+        if len(group.ops) > 1:
+            for other in self.groups.values():
+                if home in other.before:
+                    other.before |= group.before
+
+    def _producers(self, op: Any) -> set[int]:
+        found = {functions.defining_op(value) for value in external_values(op)}
+        return {self.of[p] for p in found if p is not None and p in self.of}
+
+    def _home(self, op: Any, kind: str) -> int | None:
+        """The group of a producer that ``op`` can join, or None."""
+        shape = op_shape(op)
+        if kind in _ROOTS:
+            return self._initial_value(op)
+        if shape is None or kind == kernels.OTHER:
+            return None
+        producers = self._producers(op)
+        for value, dims in zip(op.operands, shape.dims, strict=False):
+            producer = functions.defining_op(value)
+            home = self.of.get(producer) if producer is not None else None
+            if home is None or not self._is_convex(home, producers):
+                continue
+            group = self.groups[home]
+            if group.kind in _ROOTS and kind == kernels.ELEMENTWISE and _is_epilogue(group, producer, value, shape, dims):
+                return home
+            if group.kind in (kernels.REDUCTION, kernels.ELEMENTWISE) and _is_same_rows(group, op, shape, kind):
+                return home
+        return None
+
+    def _initial_value(self, root: Any) -> int | None:
+        """The group of what a root starts from, such as a broadcast bias, where nothing else uses it."""
+        value = root.operands[len(root.operands) - 1]
+        producer = functions.defining_op(value)
+        home = self.of.get(producer) if producer is not None else None
+        if home is None or self.groups[home].kind != kernels.ELEMENTWISE or len(self.groups[home].ops) > 1:
+            return None
+        return home if len(list(value.uses)) == 1 else None
+
+    def _is_convex(self, home: int, producers: set[int]) -> bool:
+        """Does none of the other producers depend on group ``home``?"""
+        return all(home not in self.groups[p].before for p in producers if p != home)
+
+    def split_leaking(self) -> None:
+        """Take apart the groups of which more than the last op's result is used outside."""
+        for number in list(self.groups):
+            group = self.groups[number]
+            while group.kind is not None and len(group.ops) > 1:
+                leaking = [op for op in group.ops[:-1] if self._is_used_outside(op, number)]
+                if not leaking:
+                    break
+                # An op that reads nothing of its group can leave alone; otherwise the group falls apart.
+                leaving = leaking if not any(self._reads(op, number) for op in leaking) else group.ops[:-1]
+                for op in leaving:
+                    self._evict(op, number)
+            if group.kind is not None:
+                group.kind = _kind_of(group)
+
+    def _is_used_outside(self, op: Any, number: int) -> bool:
+        return any(self.of.get(_outermost(use.owner.operation, op.block)) != number for r in op.results for use in r.uses)
+
+    def _reads(self, op: Any, number: int) -> bool:
+        return number in self._producers(op)
+
+    def _evict(self, op: Any, number: int) -> None:
+        self.groups[number].ops.remove(op)
+        alone = len(self.groups)
+        self.groups[alone] = Group(kernel_class(op), [op])
+        self.of[op] = alone
+
+    def ordered(self) -> list[Group]:
+        """Topological order; among the groups that can run, the one whose first op came first."""
+        needs = {number: self._needs(number) for number in self.groups}
+        first = {op: position for position, op in enumerate(self.of)}
+        waiting = sorted(self.groups, key=lambda n: first[self.groups[n].ops[0]])
+        done: set[int] = set()
+        order: list[Group] = []
+        while waiting:
+            number = next(n for n in waiting if needs[n] <= done)
+            waiting.remove(number)
+            done.add(number)
+            order.append(self.groups[number])
+        return order
+
+    def _needs(self, number: int) -> set[int]:
+        needs = {p for op in self.groups[number].ops for p in self._producers(op)}
+        return (needs | {n for n in self.groups[number].before if n in self.groups}) - {number}
+
+
+def _is_compute(op: Any) -> bool:
+    """A linalg op on tensors that is more than a fill (fills go with the op that reads them)."""
+    is_structured = op.name.startswith("linalg.") and op.name != "linalg.fill" and len(op.results) > 0
+    return is_structured and all(tensor_type(r) is not None for r in op.results)
+
+
+_EFFECT_FREE = frozenset(
+    {"arith", "math", "tensor", "linalg", "complex", "index", "tm_tensor", "bufferization", "affine", "ub"}
+)
+
+
+def _has_effects(op: Any) -> bool:
+    return op.name.split(".", 1)[0] not in _EFFECT_FREE
+
+
+def _outermost(op: Any, block: Any) -> Any:
+    while op.block != block:
+        op = op.parent.operation
+    return op
+
+
+def _is_epilogue(group: Group, producer: Any, value: Any, shape: OpShape, dims: tuple[int | None, ...]) -> bool:
+    """Is an elementwise op over exactly the elements of ``value``, which the group's last op leaves to it alone?"""
+    users = {use.owner.operation for use in value.uses}
+    identity = tuple(range(len(shape.sizes)))
+    return producer == group.ops[-1] and len(users) == 1 and dims == identity and shape.dims[-1] == identity
+
+
+def _is_same_rows(group: Group, op: Any, shape: OpShape, kind: str) -> bool:
+    """Does ``op`` work on the rows of a group of reductions, reading the group's values of the same row only?"""
+    rows = _rows(group) or (_rows_of(shape) if kind == kernels.REDUCTION else None)
+    if rows is None:
+        return False
+    count = len(rows.parallel)
+    full, own = rows.sizes, shape.sizes
+    if own not in (full, full[:count]) or (kind == kernels.REDUCTION and _rows_of(shape) is None):
+        return False
+    expected = tuple(range(count if kind == kernels.REDUCTION else len(own)))
+    if shape.dims[-1] != expected:
+        return False
+    members = {r for member in group.ops for r in member.results}
+    for value, dims in zip(op.operands, shape.dims, strict=False):
+        if value in members and dims not in (tuple(range(len(own))), tuple(range(count))):
+            return False
+    return all(_fits_rows(member, full, count) for member in group.ops)
+
+
+def _fits_rows(member: Any, full: tuple[int | None, ...], count: int) -> bool:
+    """Is a member's loop nest the full one, or that of the rows, written in loop order?"""
+    shape = op_shape(member)
+    if shape is None or shape.sizes not in (full, full[:count]):
+        return False
+    return shape.dims[-1] == tuple(range(len(shape.parallel)))
+
+
+def _rows(group: Group) -> OpShape | None:
+    """The loops of the group's first reduction."""
+    for member in group.ops:
+        shape = op_shape(member)
+        if shape is not None and shape.reductions:
+            return _rows_of(shape)
+    return None
+
+
+def _rows_of(shape: OpShape) -> OpShape | None:
+    """``shape`` itself if its innermost loops are the reductions, its input is read in loop order, and there are rows."""
+    count = len(shape.parallel)
+    is_innermost = shape.reductions == tuple(range(count, len(shape.sizes))) and count > 0
+    return shape if is_innermost and shape.dims[0] == tuple(range(len(shape.sizes))) else None
+
+
+def _kind_of(group: Group) -> str:
+    """The class of the group: that of its root."""
+    kinds = [kernel_class(op) for op in group.ops]
+    for kind in (*_ROOTS, kernels.REDUCTION, kernels.ELEMENTWISE):
+        if kind in kinds:
+            return kind
+    return kernels.OTHER

@@ -1,0 +1,77 @@
+"""Keeps linalg's elementwise fusion from computing an expensive value once per element of a broadcast.
+
+``rsqrt(variance)`` of a row, fused into the normalisation of the row, would be computed for every element of it.  The fusion
+pass takes no cost model from here, but it only fuses a producer that has one user: a pin is a second one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from mlirstack.bindings import dialect, ir
+from mlirstack.ir.ops import walk
+from mlirstack.passes import functions
+from mlirstack.passes.regions import static_elements
+from mlirstack.pipeline.step import PythonPass
+
+_PIN = "mlirstack_pin"
+_CHEAP_MATH = frozenset({"math.absf", "math.absi", "math.fma", "math.copysign"})
+_BROADCAST = 4  # how many times larger a consumer must be
+
+
+@dataclass(frozen=True)
+class PinBroadcasts(PythonPass):
+    """Before: generic ops.  After: every op with a division or a math function whose result is broadcast by its user has a
+    second user, a call of ``@mlirstack_pin``.  With ``remove=true`` the pins are taken out again."""
+
+    name = "mlirstack-pin-broadcasts"
+    remove: bool = False
+
+    def apply(self, module: Any) -> None:
+        if self.remove:
+            _remove_pins(module)
+            return
+        for op in walk(module):
+            if op.name == "linalg.generic" and len(op.results) == 1 and _is_expensive(op) and _is_broadcast(op.results[0]):
+                _pin(module, op)
+
+
+def _is_expensive(op: Any) -> bool:
+    return any(
+        (inner.name.startswith("math.") and inner.name not in _CHEAP_MATH) or inner.name.startswith("arith.div")
+        for inner in walk(op)
+    )
+
+
+def _is_broadcast(value: Any) -> bool:
+    """Does a generic op use it that has many more elements, directly or after a reshape?"""
+    own = static_elements(value)
+    for use in value.uses:
+        user = use.owner.operation
+        if user.name in ("tensor.expand_shape", "tensor.collapse_shape") and _is_broadcast(user.results[0]):
+            return True
+        if user.name == "linalg.generic" and own is not None:
+            largest = max((static_elements(v) or 0 for v in user.operands), default=0)
+            if largest >= _BROADCAST * max(own, 1):
+                return True
+    return False
+
+
+def _pin(module: Any, op: Any) -> None:
+    kind = op.results[0].type
+    symbol = _PIN + "_" + "".join(c if c.isalnum() else "_" for c in str(kind))
+    if not any(functions.name_of(f) == symbol for f in functions.declarations(module)):
+        with ir.InsertionPoint.at_block_begin(module.body), op.location:
+            dialect("func").FuncOp(symbol, ([kind], []), visibility="private")
+    with ir.InsertionPoint.after(op), op.location:
+        dialect("func").CallOp([], symbol, [op.results[0]])
+
+
+def _remove_pins(module: Any) -> None:
+    for op in walk(module):
+        if op.name == "func.call" and str(ir.FlatSymbolRefAttr(op.attributes["callee"]).value).startswith(_PIN):
+            op.erase()
+    for f in list(functions.declarations(module)):
+        if functions.name_of(f).startswith(_PIN):
+            f.operation.erase()

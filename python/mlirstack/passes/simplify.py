@@ -1,0 +1,124 @@
+"""Corrections and simplifications of linalg ops that no upstream pass makes, each a function from op to op.
+
+What they look for is what TOSA leaves behind: TOSA has no infinities in its reductions and clamps, torch has.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from mlirstack.bindings import dialect, ir
+from mlirstack.ir.ops import walk
+from mlirstack.passes import functions
+from mlirstack.pipeline.step import PythonPass
+
+_LARGEST = {"f16": 65504.0, "bf16": 3.3895313892515355e38, "f32": 3.4028234663852886e38, "f64": 1.7976931348623157e308}
+
+
+@dataclass(frozen=True)
+class SimplifyLinalg(PythonPass):
+    """Before and after: linalg on tensors.
+
+    - A maximum reduction starts from minus infinity, not from the lowest finite number (minimum: plus infinity), so that a
+      row of -inf stays -inf, as in torch.
+    - ``maximum(minimum(x, largest), 0)``, TOSA's relu, is ``maximum(x, 0)``.
+    - A generic op that only yields a scalar is a ``linalg.fill``.
+    """
+
+    name = "mlirstack-simplify-linalg"
+
+    def apply(self, module: Any) -> None:
+        for op in walk(module):
+            if op.name in ("arith.maximumf", "arith.minimumf"):
+                _drop_upper_clamp(op)
+        for op in walk(module):
+            if op.name.startswith("linalg.") and len(op.results) and op.name != "linalg.fill":
+                _exact_identity(op)
+        for op in walk(module):
+            if op.name == "linalg.generic":
+                _to_fill(op)
+
+
+def _float_constant(value: Any) -> float | None:
+    """The value of a floating-point constant, scalar or splat, or None."""
+    operation = functions.defining_op(value)
+    if operation is None or operation.name != "arith.constant":
+        return None
+    attribute = operation.attributes["value"]
+    if isinstance(attribute, ir.FloatAttr):
+        return float(attribute.value)
+    return None
+
+
+def _drop_upper_clamp(op: Any) -> None:
+    if op.name != "arith.maximumf":
+        return
+    for inner, bound in (tuple(op.operands), tuple(op.operands)[::-1]):
+        clamp = functions.defining_op(inner)
+        if clamp is None or clamp.name != "arith.minimumf" or _float_constant(bound) != 0.0:
+            continue
+        for x, limit in (tuple(clamp.operands), tuple(clamp.operands)[::-1]):
+            if _float_constant(limit) == _LARGEST.get(str(limit.type)):
+                inner_position = 0 if op.operands[0] == inner else 1
+                op.operands[inner_position] = x
+                return
+
+
+_IDENTITIES = {"arith.maximumf": -math.inf, "arith.minimumf": math.inf}
+
+
+def _exact_identity(op: Any) -> None:
+    """Replace the lowest (highest) finite number that a maximum (minimum) reduction of ``op`` starts from."""
+    maps = dialect("linalg").get_indexing_maps(op)
+    if maps is None or len(op.results) != 1 or not len(op.regions):
+        return
+    start = functions.defining_op(op.operands[len(op.operands) - 1])
+    identity = _combiner_identity(op)
+    if start is None or start.name != "linalg.fill" or identity is None:
+        return
+    value = start.operands[0]
+    largest = _LARGEST.get(str(value.type))
+    if largest is None or _float_constant(value) != math.copysign(largest, identity):
+        return
+    with ir.InsertionPoint(op), op.location:
+        exact = dialect("arith").ConstantOp(value.type, ir.FloatAttr.get(value.type, identity)).result
+        fill = start.operation.clone()
+    fill.operands[0] = exact
+    op.operands[len(op.operands) - 1] = fill.results[0]
+
+
+def _combiner_identity(op: Any) -> float | None:
+    """The neutral element of a reduction whose body is one maximum or minimum with the accumulator."""
+    block = op.regions[0].blocks[0]
+    combiner = functions.defining_op(functions.yield_op(block).operands[0])
+    accumulator = block.arguments[len(block.arguments) - 1]
+    if combiner is None or accumulator not in list(combiner.operands):
+        return None
+    return _IDENTITIES.get(combiner.name)
+
+
+def _to_fill(op: Any) -> None:
+    block = op.regions[0].blocks[0]
+    if len(op.results) != 1 or len(block.operations) != 1:
+        return
+    value = functions.yield_op(block).operands[0]
+    number = _outside(value, op, block)
+    if number is None:
+        return
+    with ir.InsertionPoint(op), op.location:
+        fill = dialect("linalg").fill(number, outs=[op.operands[len(op.operands) - 1]])
+    op.results[0].replace_all_uses_with(fill)
+    op.erase()
+
+
+def _outside(value: Any, op: Any, block: Any) -> Any | None:
+    """The scalar that a body yields, as a value outside of the body: captured, or given as a scalar operand."""
+    operation = functions.defining_op(value)
+    if operation is not None:
+        return value
+    if value.owner == block and value.arg_number < len(op.operands) - 1:
+        given = op.operands[value.arg_number]
+        return None if isinstance(given.type, ir.ShapedType) else given
+    return None
