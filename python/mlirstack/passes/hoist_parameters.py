@@ -87,7 +87,8 @@ def _is_empty(value: Any) -> bool:
 def _is_used_by_others(value: Any, fixed: dict[Any, None]) -> bool:
     """Does anything that is not fixed, or not worth hoisting itself, use it?"""
     operation = functions.defining_op(value)
-    for use in value.uses if operation is not None else ():
+    assert operation is not None
+    for use in value.uses:
         owner = _enclosing(use.owner.operation, operation.block)
         if not all(r in fixed and _is_worth_it(r) for r in owner.results) or not len(owner.results):
             return True
