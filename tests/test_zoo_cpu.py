@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
-import torch
-from zoo_on_target import MODELS, check
+from zoo_on_target import MODELS, check, check_sizes
 
 from mlirstack import api, zoo
 from mlirstack.compare.accuracy import call, compare_answers, reference
@@ -19,25 +16,9 @@ def test_zoo_model_on_cpu(name: str) -> None:
     check(name, "cpu")
 
 
-def resized(inputs: tuple[Any, ...], dimensions: tuple[dict[int, Any], ...], size: int) -> tuple[Any, ...]:
-    """Inputs whose dynamic dimensions are ``size`` long: the first rows, repeated."""
-    changed = []
-    for original, dynamic in zip(inputs, dimensions, strict=True):
-        longer = original
-        for dimension in dynamic:
-            longer = longer.index_select(dimension, torch.arange(size) % original.shape[dimension])
-        changed.append(longer)
-    return tuple(changed)
-
-
 @pytest.mark.parametrize("name", zoo.names("dynamic"))
 def test_dynamic_model_on_cpu_at_other_sizes(name: str) -> None:
-    model = zoo.get(name)
-    compiled = api.compile(model.module, model.inputs, dynamic_shapes=model.dynamic_shapes, target="cpu")
-    for size in (2, 7, 19):
-        inputs = resized(model.inputs, model.dynamic_shapes or (), size)
-        accuracy = compare_answers(call(compiled, inputs), reference(model.module, inputs))
-        assert accuracy.ok, f"size {size}: {accuracy.reason}"
+    check_sizes(name, "cpu", (2, 7, 19))
 
 
 @pytest.mark.parametrize("name", ["mlp_ragged", "residual_block", "gpt2_like", "softmax"])

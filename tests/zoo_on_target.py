@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 from torch import nn
 
 from mlirstack import api, zoo
+from mlirstack.compare.accuracy import call, compare_answers, reference
 from mlirstack.compare.compare import Candidate, compare
 from mlirstack.compare.expected import judge_result, load_expected_failures
 
@@ -38,3 +40,24 @@ def check(name: str, target: str, *, seed: int = 0) -> None:
     if verdict.outcome == "unavailable":
         pytest.skip(f"{target}: {verdict.reason}")
     assert verdict.ok, f"{verdict.outcome}: {verdict.reason}"
+
+
+def check_sizes(name: str, target: str, sizes: tuple[int, ...]) -> None:
+    """Assert that a dynamic model, compiled once, gives eager's answer at each size of its dynamic dimensions."""
+    model = zoo.get(name)
+    compiled = api.compile(model.module, model.inputs, dynamic_shapes=model.dynamic_shapes, target=target)
+    for size in sizes:
+        inputs = _resized(model.inputs, model.dynamic_shapes or (), size)
+        accuracy = compare_answers(call(compiled, inputs), reference(model.module, inputs))
+        assert accuracy.ok, f"size {size}: {accuracy.reason}"
+
+
+def _resized(inputs: tuple[Any, ...], dimensions: tuple[dict[int, Any] | None, ...], size: int) -> tuple[Any, ...]:
+    """Inputs whose dynamic dimensions are ``size`` long: the first rows, repeated."""
+    changed = []
+    for original, dynamic in zip(inputs, dimensions, strict=True):
+        longer = original
+        for dimension in dynamic or ():
+            longer = longer.index_select(dimension, torch.arange(size) % original.shape[dimension])
+        changed.append(longer)
+    return tuple(changed)
