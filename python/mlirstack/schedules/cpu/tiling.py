@@ -11,8 +11,10 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from mlirstack.pipeline.step import Schedule
+from mlirstack.schedules.cpu.contraction import CacheBlocks, PackedLoops, block_sizes, packed_loops, tile_packed
 from mlirstack.schedules.cpu.fusion import FusionPlan, plan_fusion
 from mlirstack.schedules.cpu.loops import NestPlan, Unrolling, plan_nest, tile_nest
+from mlirstack.schedules.cpu.machine import HOST, vector_bits
 from mlirstack.schedules.linalg_ops import LinalgOp, kernels, linalg_ops
 from mlirstack.schedules.transform import Handle, Script
 
@@ -29,32 +31,35 @@ CLEANUP = (
 class TileKernels(Schedule):
     """Before: kernels of linalg ops on tensors.  After: loops around linalg ops of at most a few vectors.
 
-    ``vector_bits`` is the register width that is tiled for.
+    ``vector_bits`` is the register width that is tiled for (0: that of this machine).
     """
 
     name: ClassVar[str] = "mlirstack-cpu-tile"
-    vector_bits: int = 256
+    vector_bits: int = HOST
 
     def build(self, module: Any) -> str | None:
         """One section a kernel; None where no kernel has an op to tile."""
         script = Script()
         for symbol, kind, function in kernels(module):
-            tile_kernel(script, symbol, kind, linalg_ops(function), self.vector_bits)
+            tile_kernel(script, symbol, kind, linalg_ops(function), vector_bits(self.vector_bits))
         return None if script.empty else script.text()
 
 
-def tile_kernel(script: Script, symbol: str, kind: str, ops: Sequence[LinalgOp], vector_bits: int) -> None:
+def tile_kernel(script: Script, symbol: str, kind: str, ops: Sequence[LinalgOp], bits: int) -> None:
     """The section of one kernel: fused into row loops where its ops form a chain, op by op otherwise."""
     unrolling = Unrolling()
-    plans = [plan_nest(op, vector_bits, unrolling) for op in ops]
+    plans = [plan_nest(op, bits, unrolling) for op in ops]
     if not any(plans):
         return
     script.comment(f"@{symbol}: {kind}")
     function = script.function(symbol)
     handles = script.linalg_ops(function, len(ops))
     fusion = plan_fusion(ops)
-    if fusion and plans[fusion.terminal]:
-        _tile_fused(script, function, symbol, ops, handles, fusion, vector_bits, unrolling)
+    packed = [(i, loops) for i, op in enumerate(ops) if (loops := packed_loops(op))]
+    if len(packed) == 1:
+        _tile_contraction(script, function, symbol, ops, handles, fusion, packed[0], bits, unrolling)
+    elif fusion and plans[fusion.terminal]:
+        _tile_fused(script, function, symbol, ops, handles, fusion, bits, unrolling)
     else:
         for handle, plan in zip(handles, plans, strict=True):
             if plan:
@@ -75,11 +80,11 @@ def _tile_fused(
     ops: Sequence[LinalgOp],
     handles: Sequence[Handle],
     fusion: FusionPlan,
-    vector_bits: int,
+    bits: int,
     unrolling: Unrolling,
 ) -> None:
     terminal = ops[fusion.terminal]
-    outer = plan_nest(terminal, vector_bits, unrolling)
+    outer = plan_nest(terminal, bits, unrolling)
     assert outer is not None
     tags = [f"{symbol}.{i}" for i in range(len(ops))]
     for index in fusion.members:
@@ -97,18 +102,51 @@ def _tile_fused(
             script.fuse(piece, steps)
     clean(script, function)
     for index, follows in sorted(fusion.members.items()):
-        plan = _inner_plan(ops[index], {own: tiles[d] for own, d in follows.items() if d in tiles}, vector_bits, unrolling)
+        plan = _inner_plan(ops[index], {own: tiles[d] for own, d in follows.items() if d in tiles}, bits, unrolling)
         if plan:
             with script.foreach(script.tagged(function, tags[index])) as op:
                 tile_nest(script, op, plan)
 
 
-def _inner_plan(op: LinalgOp, fixed: dict[int, int], vector_bits: int, unrolling: Unrolling) -> NestPlan | None:
+def _tile_contraction(
+    script: Script,
+    function: Handle,
+    symbol: str,
+    ops: Sequence[LinalgOp],
+    handles: Sequence[Handle],
+    fusion: FusionPlan | None,
+    packed: tuple[int, PackedLoops],
+    bits: int,
+    unrolling: Unrolling,
+) -> None:
+    root, loops = packed
+    blocks = CacheBlocks()
+    tiles = block_sizes(ops[root], loops, blocks)
+    members = fusion.members if fusion and root in fusion.members else {root: {d: d for d in ops[root].parallel}}
+    terminal = fusion.terminal if fusion and root in fusion.members else root
+    tags = [f"{symbol}.{i}" for i in range(len(ops))]
+    for index, handle in enumerate(handles):
+        script.tag(handle, tags[index])
+    steps = [0] * len(ops[terminal].shape)
+    for own, follows in members[root].items():
+        steps[follows] = tiles.get(own, 0)
+    if any(steps):
+        script.fuse(handles[terminal], steps)
+        clean(script, function)
+    for index, op in enumerate(ops):
+        with script.foreach(script.tagged(function, tags[index])) as handle:
+            if index == root:
+                tile_packed(script, handle, op.shape, loops, blocks)
+            elif (plan := plan_nest(op, bits, unrolling)) is not None:
+                tile_nest(script, handle, plan)
+
+
+def _inner_plan(op: LinalgOp, fixed: dict[int, int], bits: int, unrolling: Unrolling) -> NestPlan | None:
     """The nest of a fused op, of whose loops ``fixed`` are tiled already, to these sizes."""
     if not op.static:
         return None
     sizes = tuple(fixed.get(d, size) for d, size in enumerate(op.shape))
-    plan = plan_nest(op, vector_bits, unrolling, sizes=sizes)
+    plan = plan_nest(op, bits, unrolling, sizes=sizes)
     if plan is None:
         return None
     vector = {d: sizes[d] if d in fixed else tile for d, tile in plan.vector.items()}
