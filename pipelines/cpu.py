@@ -10,14 +10,19 @@ from mlirstack.passes.buffers import OwnTmTensorBuffers, ResultsToArguments
 from mlirstack.passes.entry import DescribeEntries, ExportEntries, NumberArguments, ProtectArguments
 from mlirstack.passes.generalize import GeneralizeNamed
 from mlirstack.passes.hoist_parameters import HoistParameters
+from mlirstack.passes.index_checks import ChecksOutOfKernels
 from mlirstack.passes.llvm_ir import TranslateToLlvmIr
 from mlirstack.passes.native_code import CompileObject, Disassemble
 from mlirstack.passes.outline import OutlineKernels
 from mlirstack.passes.pin import PinBroadcasts
 from mlirstack.passes.simplify import SimplifyLinalg
+from mlirstack.passes.vector_math import VectorMath
 from mlirstack.pipeline.stage import Pipeline, Stage
 from mlirstack.pipeline.step import Pass
 from mlirstack.pipelines.frontend import frontend_stages
+from mlirstack.schedules.cpu.tiling import TileKernels
+from mlirstack.schedules.cpu.vector_lowering import LowerVectors
+from mlirstack.schedules.cpu.vectorize import VectorizeKernels
 
 FUNCTION = "func.func"
 
@@ -29,6 +34,8 @@ PREPARED = Stage(
         # Shape arithmetic that dynamic dimensions left behind.
         Pass("convert-shape-to-std"),
         SimplifyLinalg(),
+        # An index that data decide is checked before the op that reads there, which then cannot leave the tensor.
+        ChecksOutOfKernels(),
         # Before fusion, which would mix what is the same in every call with what is not.
         HoistParameters(),
         Pass("canonicalize"),
@@ -73,6 +80,20 @@ KERNELS = Stage(
     "each fused region is a function that writes into its last argument",
 )
 
+TILED = Stage(
+    "tiled",
+    "linalg",
+    (TileKernels(),),
+    "loops around linalg ops of register size, by kernel class; what no schedule fits stays whole",
+)
+
+VECTORIZED = Stage(
+    "vectorized",
+    "vector",
+    (VectorizeKernels(),),
+    "vector ops in the loops, accumulators in loop variables",
+)
+
 BUFFERIZED = Stage(
     "bufferized",
     "buffer",
@@ -114,6 +135,10 @@ LOOPS = Stage(
     "loops",
     "scf",
     (
+        # exp, tanh, … of vectors: polynomials, or the vector functions of the C library.
+        VectorMath(),
+        # Contractions to outer products, transfers to one-dimensional loads and stores.
+        LowerVectors(),
         Pass("tm-tensor-to-loops", on=FUNCTION),
         # memref.copy would call a runtime library that is not shipped: copies become linalg ops, then loops.
         Pass("refback-munge-memref-copy", on=FUNCTION),
@@ -175,5 +200,5 @@ ASM = Stage("asm", "asm", (Disassemble(),), "disassembly of the object: what run
 def cpu_pipeline(route: str, level: str, *, threads: int = 1, opt_level: int = 2) -> Pipeline:
     """The stage table for a program at ``level`` that takes ``route`` ("tosa" or "linalg")."""
     compiled = Stage("object", "object", (CompileObject(opt_level),), "relocatable object for this machine's processor")
-    back = (PREPARED, FUSED, KERNELS, BUFFERIZED, LOOPS, LLVM, LLVMIR, compiled, ASM)
+    back = (PREPARED, FUSED, KERNELS, TILED, VECTORIZED, BUFFERIZED, LOOPS, LLVM, LLVMIR, compiled, ASM)
     return Pipeline("cpu", (*frontend_stages(route, level), *back), "linalg to native code for this machine's processor")
