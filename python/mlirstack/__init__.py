@@ -9,17 +9,18 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mlirstack.api import Lowering, compile, lower
+    from mlirstack.api import Lowering, compare, compile, lower
 
 __version__ = "0.1.0"
 
 _LAZY = {
     "Lowering": "mlirstack.api",
+    "compare": "mlirstack.api",
     "compile": "mlirstack.api",
     "lower": "mlirstack.api",
 }
 
-__all__ = ["Lowering", "__version__", "compile", "lower"]
+__all__ = ["Lowering", "__version__", "compare", "compile", "lower"]
 
 
 def __getattr__(name: str) -> Any:

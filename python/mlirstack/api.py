@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mlirstack.bindings import ir
-from mlirstack.errors import StageError, UnsupportedError, UsageError
+from mlirstack.errors import StageError, TargetUnavailableError, UnsupportedError, UsageError
 from mlirstack.frontend.program import Program
 from mlirstack.pipeline.dump import Dump, DumpInfo, Reproducer, prepare_directory
 from mlirstack.pipeline.observers import LevelCheck, Snapshots, StageResult, Verification
@@ -29,6 +29,7 @@ from mlirstack.versions import versions
 if TYPE_CHECKING:
     import torch
 
+    from mlirstack.compare.results import Report
     from mlirstack.targets.callable import CompiledFunction
 
 
@@ -200,6 +201,46 @@ def compile(
     lowering, artifact, _ = build_program(program, LowerOptions(target, route, threads, dump=path))
     executable = lowering.target.load(artifact, program.signature, program.parameters)
     return CompiledFunction(executable, program.signature, program.parameters, lowering=lowering)
+
+
+def compare(
+    model: torch.nn.Module,
+    inputs: Sequence[Any],
+    *,
+    targets: Sequence[str] = ("cpu",),
+    route: str = "auto",
+    dynamic_shapes: Any = None,
+    bench: bool = False,
+    threads: int = 1,
+    name: str | None = None,
+) -> Report:
+    """Compare ``targets`` (also ``"inductor"``) with eager on ``model(*inputs)``, compiling in this process.
+
+    ``report.ok`` says whether all are right, ``report["cpu"]`` is one target's result; ``bench`` also times them.
+    """
+    from mlirstack.compare.compare import Candidate
+    from mlirstack.compare.compare import compare as run_comparison
+
+    def compile_function(
+        module: torch.nn.Module, inputs: tuple[Any, ...], *, target: str, route: str, dynamic_shapes: Any
+    ) -> Candidate:
+        reason = create_target(target, threads=threads).available()
+        if reason:
+            raise TargetUnavailableError(f"target '{target}': {reason}")
+        function = compile(module, inputs, dynamic_shapes=dynamic_shapes, target=target, route=route, threads=threads)
+        return Candidate(function, route=function.route)
+
+    return run_comparison(
+        model,
+        inputs,
+        targets,
+        compile_function=compile_function,
+        name=name,
+        route=route,
+        dynamic_shapes=dynamic_shapes,
+        bench=bench,
+        threads=threads,
+    )
 
 
 # --------------------------------------------------------------------------------------------------------------- details
