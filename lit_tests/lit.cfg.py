@@ -1,15 +1,48 @@
-"""lit configuration: every .mlir file below is a test; mlirstack-opt and FileCheck come from this environment."""
+"""lit configuration of lit_tests/ and dialect_samples/: the tools come from this environment.
 
+Features: ``iree``, ``cuda`` (ptxas) and ``device`` (a GPU) by what is there; ``fast`` with ``lit -Dfast=1``, which leaves
+out the tests that say ``UNSUPPORTED: fast``.  Each run of a tool has a time limit of its own.
+"""
+
+# ruff: noqa: F821 (lit defines config and lit_config)
+
+import importlib.util
 import os
+import shutil
 import sys
 from pathlib import Path
 
 import lit.formats
 
-config.name = "mlirstack"  # noqa: F821
-config.test_format = lit.formats.ShTest(execute_external=False)  # noqa: F821
-config.suffixes = [".mlir", ".test"]  # noqa: F821
-config.test_source_root = str(Path(__file__).parent)  # noqa: F821
-config.test_exec_root = str(Path(__file__).parent / "Output")  # noqa: F821
-path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
-config.environment["PATH"] = path  # noqa: F821
+TOOLS = ("mlirstack-opt", "mlirstack-translate", "mlirstack-run")
+TIME_LIMIT_S = 60
+
+config.name = "mlirstack"
+config.test_format = lit.formats.ShTest(execute_external=False)
+config.suffixes = [".mlir", ".test"]
+config.excludes = ["Inputs", "Output"]
+config.test_source_root = str(Path(__file__).parent)
+config.test_exec_root = str(Path(__file__).parent / "Output")
+
+binaries = Path(sys.executable).parent
+config.environment["PATH"] = os.pathsep.join([str(binaries), os.environ.get("PATH", "")])
+for name in TOOLS:
+    config.substitutions.append((rf"(?<![\w/.-]){name}(?![\w-])", f"timeout {TIME_LIMIT_S} {binaries / name}"))
+config.substitutions.append(("%python", sys.executable))
+# From loops, vectors and buffers to the LLVM dialect, for samples that run.
+config.substitutions.append(
+    (
+        "%to_llvm",
+        "--convert-vector-to-scf --convert-linalg-to-loops --lower-affine --convert-scf-to-cf --expand-strided-metadata "
+        "--lower-affine --convert-to-llvm --reconcile-unrealized-casts",
+    )
+)
+
+if importlib.util.find_spec("iree") and importlib.util.find_spec("iree.compiler"):
+    config.available_features.add("iree")
+if shutil.which("ptxas") or (importlib.util.find_spec("nvidia") and importlib.util.find_spec("nvidia.cu13")):
+    config.available_features.add("cuda")
+if Path("/dev/nvidiactl").exists():
+    config.available_features.add("device")
+if lit_config.params.get("fast"):
+    config.available_features.add("fast")

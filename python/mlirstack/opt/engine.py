@@ -14,7 +14,7 @@ from typing import Any
 from mlirstack.bindings import UNREGISTERED_DIALECTS, core, lazy_context, load_unregistered_dialects
 from mlirstack.opt import printing
 from mlirstack.opt.diagnostics import Printer, emit
-from mlirstack.opt.elements import Plan, plans, reproducer_of
+from mlirstack.opt.elements import MODULE, Plan, plans, reproducer_of
 from mlirstack.opt.flags import FlagError, Invocation
 from mlirstack.opt.manager import Tracing, build, instrument, pretty
 from mlirstack.opt.source import Chunk
@@ -89,8 +89,9 @@ def parse(chunk: Chunk, invocation: Invocation, context: Any) -> Any:
         with context:
             dialect("irdl").load_dialects(ir.Module.parseFile(irdl, context))
     if invocation.on("no-implicit-module"):
-        text = data if source.is_bytecode else chunk.placed_text()
-        return ir.Operation.parse(text, source_name=source.name, context=context)
+        if source.is_bytecode:
+            raise FlagError("error: --no-implicit-module is not supported for bytecode: the bindings read it as a module")
+        return ir.Operation.parse(chunk.placed_text(), source_name=source.name, context=context)
     if chunk.whole and source.path is not None:
         return ir.Module.parseFile(str(source.path), context)
     module = ir.Module.parse(data if source.is_bytecode else chunk.placed_text(), context)
@@ -120,10 +121,14 @@ def _round_trips(module: Any, invocation: Invocation, context: Any) -> bool:
     ir = core()[0]
     operation = module.operation
     reference = operation.get_asm(print_generic_op_form=True)
-    texts = {"text": operation.get_asm(print_generic_op_form=invocation.on("mlir-print-op-generic"))}
-    bytecode = printing.output(operation, Invocation("-", {"emit-bytecode": True}, ()))
-    for kind, again in {**texts, "bytecode": bytecode}.items():
-        parsed = ir.Operation.parse(again, context=context)
+    forms = {
+        "text": printing.text(operation, invocation),
+        "bytecode": printing.output(operation, Invocation("-", {"emit-bytecode": True}, ())),
+    }
+    for kind, again in forms.items():
+        parsed = ir.Module.parse(again, context)
+        if invocation.on("no-implicit-module") and operation.name != MODULE:
+            parsed = parsed.body.operations[0]
         if parsed.operation.get_asm(print_generic_op_form=True) != reference:
             operation.location.emit_error(f"roundTrip testing roundtripped module differs from reference ({kind})")
             return False
