@@ -19,7 +19,7 @@ from mlirstack.errors import PipelineError, StageError, UsageError
 from mlirstack.ir.ops import op_counts
 from mlirstack.ir.parameters import mark_parameters, marked_parameters
 from mlirstack.ir.text import clone_module, module_bytecode, module_text, parse_module
-from mlirstack.passes.iree_arguments import parameters_to_globals
+from mlirstack.passes.iree_arguments import booleans_to_bytes, name_written_arguments, parameters_to_globals
 from mlirstack.passes.iree_compiler import PHASES, compiler_program, parse_messages
 from mlirstack.passes.iree_phase import IreePhase
 from mlirstack.pipeline.dump import Reproducer
@@ -139,7 +139,7 @@ func.func @main(%x: tensor<6x40xi32>) -> tensor<6x40xi32> {{
 def test_large_constants_are_elided_for_people_and_kept_for_the_compiler() -> None:
     table = iree_cpu_pipeline("tosa", "linalg")
     payload = parse_module(CONSTANT, new_context())
-    for stage in table.stages[:-1]:
+    for stage in table.slice(first="checked", last="iree-vm").stages:
         payload = Runner().run(Pipeline("one", (stage,)), payload)
         assert "1521" not in payload.text
     assert "dense_resource<__elided__>" in payload.text
@@ -167,6 +167,24 @@ def test_parameters_become_globals_and_are_named_in_the_reflection() -> None:
     assert "func.func @main(%arg0: tensor<4x16xf32>) -> tensor<4x8xf32>" in text
     reflection = ir.DictAttr(main.attributes["iree.reflection"])
     assert json.loads(ir.StringAttr(reflection["mlirstack.parameters"]).value) == ['layer."odd" name']
+
+
+def test_arguments_that_may_be_computed_into_are_named() -> None:
+    text = """
+    func.func @main(%a: tensor<8xf32>, %b: tensor<2x4xf32>, %c: tensor<4xf32>, %d: tensor<8xi1>) -> tensor<8xf32> {
+      %flat = tensor.collapse_shape %b [[0, 1]] : tensor<2x4xf32> into tensor<8xf32>
+      %x = tensor.insert_slice %c into %flat[0] [4] [1] : tensor<4xf32> into tensor<8xf32>
+      %empty = tensor.empty() : tensor<8xf32>
+      %y = linalg.add ins(%a, %x : tensor<8xf32>, tensor<8xf32>) outs(%empty : tensor<8xf32>) -> tensor<8xf32>
+      %z = linalg.select ins(%d, %x, %y : tensor<8xi1>, tensor<8xf32>, tensor<8xf32>) outs(%empty : tensor<8xf32>)
+          -> tensor<8xf32>
+      return %z : tensor<8xf32>
+    }"""
+    module = parse_module(text, new_context())
+    booleans_to_bytes(module)
+    name_written_arguments(module)
+    main = next(iter(module.body.operations))
+    assert ir.StringAttr(ir.DictAttr(main.attributes["iree.reflection"])["mlirstack.written"]).value == "[1]"
 
 
 def test_unmarked_programs_keep_their_arguments() -> None:

@@ -182,6 +182,40 @@ def test_results_own_their_memory() -> None:
     assert all(torch.equal(a, b) for a, b in zip(again, expected, strict=True))
 
 
+def test_arguments_and_parameters_are_never_written_to() -> None:
+    """IREE computes in place where it may; what the caller gave is the caller's."""
+
+    class Writes(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.randn(8))
+
+        def forward(
+            self, x: torch.Tensor, flag: torch.Tensor, y: torch.Tensor, z: torch.Tensor, i: torch.Tensor, s: torch.Tensor
+        ) -> tuple[torch.Tensor, ...]:
+            a = x.scatter_add(0, i, s)
+            b = y.clone()
+            b[2:4] = s[:2]
+            c = torch.addmm(z, s.view(3, 1), s.view(1, 3))
+            d = self.weight.scatter_add(0, i, s)
+            e = flag.clone()
+            e[0] = True
+            return a, b, c, d, e
+
+    model = Writes()
+    inputs = (torch.randn(8), torch.zeros(4, dtype=torch.bool), torch.randn(8), torch.randn(3, 3))
+    inputs = (*inputs, torch.tensor([1, 1, 5]), torch.randn(3))
+    before, weight = [t.clone() for t in inputs], model.weight.detach().clone()
+    executable = loaded(model, *inputs, route="linalg")
+    for _ in range(2):
+        results = executable.run(inputs)
+        assert len(results) == 5
+        for result, expected in zip(results, model(*before), strict=True):
+            assert torch.allclose(result, expected)
+    assert all(torch.equal(a, b) for a, b in zip(inputs, before, strict=True))
+    assert torch.equal(model.weight, weight)
+
+
 def test_parameters_of_every_kind() -> None:
     class Parameters(nn.Module):
         def __init__(self) -> None:

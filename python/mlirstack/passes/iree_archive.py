@@ -3,4 +3,7 @@
 from __future__ import annotations
 
 SCOPE = "model"  # of the archive that fills the globals
-REFLECTION = "mlirstack.parameters"  # in the reflection of @main: JSON list of the parameters that became globals
+
+# In the reflection of @main, as JSON:
+PARAMETERS = "mlirstack.parameters"  # names of the parameters that became globals
+WRITTEN = "mlirstack.written"  # positions of the arguments that the module may write to

@@ -1,8 +1,8 @@
 """What is made of the arguments of ``@main`` before IREE's compiler sees them.
 
-Booleans are passed as bytes.  Parameters become globals, so that IREE may fold, transpose and pack them once at load:
-arguments of ``@main`` that are marked as parameters become ``util.global`` ops, filled by the runtime from a parameter
-archive in memory.  IREE keeps what it computes from globals alone; what it computes from arguments it computes per call
+Booleans are passed as bytes, arguments that IREE may write to are named, and parameters become globals, which IREE may
+fold, transpose and pack once at load: ``util.global`` ops, filled by the runtime from a parameter archive in memory.  IREE
+keeps what it computes from globals alone; what it computes from arguments it computes per call
 (docs/decisions/iree-weights.md has the numbers).
 """
 
@@ -15,7 +15,7 @@ from mlirstack.bindings import ir
 from mlirstack.ir.ops import function
 from mlirstack.ir.parameters import PARAMETER, marked_parameters
 from mlirstack.passes.abi import MAIN
-from mlirstack.passes.iree_archive import REFLECTION, SCOPE
+from mlirstack.passes.iree_archive import PARAMETERS, SCOPE, WRITTEN
 
 
 def booleans_to_bytes(module: Any) -> None:
@@ -44,6 +44,57 @@ def booleans_to_bytes(module: Any) -> None:
         main.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(types, main.type.results))
 
 
+def name_written_arguments(module: Any) -> None:
+    """Name, in the reflection of ``@main``, the positions of arguments that IREE may take as the buffer of a result.
+
+    What computes into its destination (scatter, insert_slice, an accumulation) computes into the caller's memory where the
+    destination is an argument without further use (iree-org/iree issue 16168).  Whoever calls passes a copy instead.
+    """
+    main = function(module, MAIN).opview
+    written = [i for i, a in enumerate(main.entry_block.arguments) if _may_be_written(a)]
+    if written:
+        _reflect(main, WRITTEN, json.dumps(written))
+
+
+def _reflect(main: Any, key: str, value: str) -> None:
+    with main.context:
+        known = ir.DictAttr(main.attributes["iree.reflection"]) if "iree.reflection" in main.attributes else ()
+        entries = {named.name: named.attr for named in known} | {key: ir.StringAttr.get(value)}
+        main.attributes["iree.reflection"] = ir.DictAttr.get(entries)
+
+
+_VIEWS = frozenset({"tensor.expand_shape", "tensor.collapse_shape", "tensor.cast", "tensor.extract_slice", "tensor.reshape"})
+_READERS = frozenset(
+    {
+        "tensor.extract",
+        "tensor.dim",
+        "tensor.concat",
+        "tensor.pad",
+        "shape.shape_of",
+        "func.return",
+        "arith.trunci",  # of bytes to booleans: another type, so never in place
+    }
+)
+
+
+def _may_be_written(value: Any) -> bool:
+    """Might an op take the buffer of ``value`` for its result?  Destinations do; what is not known to read only, too."""
+    for use in value.uses:
+        op = use.owner.operation
+        if op.name in _VIEWS:
+            if any(_may_be_written(result) for result in op.results):
+                return True
+        elif op.name == "tensor.insert_slice":
+            if use.operand_number == 1:
+                return True
+        elif op.name.startswith(("linalg.", "tm_tensor.")):
+            if use.operand_number >= len(op.operands) - len(op.results):  # destinations stand last, one a result
+                return True
+        elif op.name not in _READERS:
+            return True
+    return False
+
+
 def parameters_to_globals(module: Any) -> None:
     """Before: ``@main(%w {mlirstack.parameter = "w"}, %x)``.  After: ``util.global @parameter_0``, ``@main(%x)``.
 
@@ -63,8 +114,7 @@ def parameters_to_globals(module: Any) -> None:
             value = _load_global(main, f"parameter_{symbol}", arguments[i])
             arguments[i].replace_all_uses_with(value)
         _drop_arguments(main, set(names))
-        reflection = {REFLECTION: ir.StringAttr.get(json.dumps(list(names.values())))}
-        main.attributes["iree.reflection"] = ir.DictAttr.get(reflection)
+    _reflect(main, PARAMETERS, json.dumps(list(names.values())))
 
 
 def _fits_archive(kind: Any) -> bool:

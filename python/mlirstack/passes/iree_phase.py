@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from mlirstack.bindings import ir
 from mlirstack.errors import PipelineError
 from mlirstack.ir.text import clone_module, module_bytecode
-from mlirstack.passes.iree_arguments import booleans_to_bytes, parameters_to_globals
+from mlirstack.passes.iree_arguments import booleans_to_bytes, name_written_arguments, parameters_to_globals
 from mlirstack.passes.iree_compiler import PHASES, CompilerRun, run_compiler, source_of
 from mlirstack.pipeline.registry import nearest
 from mlirstack.pipeline.step import Translation
@@ -50,6 +50,7 @@ class IreePhase(Translation):
             module = clone_module(payload)
             booleans_to_bytes(module)
             parameters_to_globals(module)
+            name_written_arguments(module)
             source: bytes | str = module_bytecode(module)
         else:
             source = source_of(payload)

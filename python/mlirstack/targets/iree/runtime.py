@@ -19,11 +19,29 @@ from torch.utils.dlpack import from_dlpack, to_dlpack  # type: ignore[attr-defin
 
 from mlirstack.errors import RuntimeCheckError, TargetUnavailableError
 from mlirstack.frontend.program import ENTRY, ArgumentSpec, Signature
-from mlirstack.passes.iree_archive import REFLECTION, SCOPE
+from mlirstack.passes.iree_archive import PARAMETERS, SCOPE, WRITTEN
 from mlirstack.targets.base import Executable
 
 ALIGNMENT = 64  # bytes; IREE refuses to import buffers that are not aligned so
 DLPACK_CPU = 1
+
+ELEMENT_TYPES = {
+    torch.bool: rt.HalElementType.UINT_8,  # booleans are passed as bytes
+    torch.uint8: rt.HalElementType.UINT_8,
+    torch.uint16: rt.HalElementType.UINT_16,
+    torch.uint32: rt.HalElementType.UINT_32,
+    torch.uint64: rt.HalElementType.UINT_64,
+    torch.int8: rt.HalElementType.SINT_8,
+    torch.int16: rt.HalElementType.SINT_16,
+    torch.int32: rt.HalElementType.SINT_32,
+    torch.int64: rt.HalElementType.SINT_64,
+    torch.float16: rt.HalElementType.FLOAT_16,
+    torch.bfloat16: rt.HalElementType.BFLOAT_16,
+    torch.float32: rt.HalElementType.FLOAT_32,
+    torch.float64: rt.HalElementType.FLOAT_64,
+    torch.complex64: rt.HalElementType.COMPLEX_64,
+    torch.complex128: rt.HalElementType.COMPLEX_128,
+}
 
 
 @cache
@@ -48,17 +66,21 @@ def device(threads: int) -> Any:
 
 @dataclass(frozen=True)
 class _Slot:
-    """Where an argument of ``@main`` comes from: a ``position`` among the inputs, or the parameter ``name``."""
+    """Where an argument of ``@main`` comes from: a ``position`` among the inputs, or the parameter ``name``.
+
+    ``written``: the module may compute into its buffer.
+    """
 
     spec: ArgumentSpec
     position: int | None
     name: str | None
+    written: bool
 
 
 class IreeExecutable(Executable):
     """A loaded vmfb, bound to its parameters.
 
-    ``copied_inputs`` counts input tensors that had to be copied because they were strided or not aligned to 64 bytes.
+    ``copied_inputs`` counts tensors that had to be copied: strided, not aligned to 64 bytes, or written to by the module.
     """
 
     def __init__(
@@ -72,7 +94,9 @@ class IreeExecutable(Executable):
         try:
             module = rt.VmModule.copy_buffer(instance(), vmfb)
             self._function = module.lookup_function(ENTRY)
-            lifted: list[str] = json.loads(self._function.reflection.get(REFLECTION, "[]"))
+            reflection = self._function.reflection
+            lifted: list[str] = json.loads(reflection.get(PARAMETERS, "[]"))
+            written: list[int] = json.loads(reflection.get(WRITTEN, "[]"))
             self._bound = {name: _archived(parameters[name]) for name in lifted}
             self._context = rt.VmContext(instance(), [*self._modules(lifted), module])
         except (RuntimeError, ValueError, KeyError) as error:
@@ -80,7 +104,7 @@ class IreeExecutable(Executable):
                 f"IREE's runtime refuses this module: {_first_line(error)}",
                 hint="build it again with the compiler version that 'mlirstack doctor' names",
             ) from error
-        self._slots = _slots(signature, set(lifted))
+        self._slots = _slots(signature, set(lifted), set(written))
         self._results = [(r.shape is None, _torch_dtype(r.dtype)) for r in signature.results]
         self._owned_by_others = sorted(_extent(t) for t in self._bound.values())
 
@@ -99,7 +123,9 @@ class IreeExecutable(Executable):
         held: list[torch.Tensor] = []  # alive, and known, until the results are looked at
         for slot in self._slots:
             value = inputs[slot.position] if slot.position is not None else self._parameters[str(slot.name)]
-            if slot.spec.shape is not None:
+            if slot.spec.shape is not None and slot.written and value.numel():
+                arguments.push_ref(self._copied(value).ref)
+            elif slot.spec.shape is not None:
                 tensor = self._importable(value)
                 held.append(tensor)
                 arguments.push_ref(self._device.from_dlpack_capsule(to_dlpack(tensor)).ref)
@@ -127,6 +153,20 @@ class IreeExecutable(Executable):
             self.copied_inputs += 1
             return tensor.clone()
         return tensor
+
+    def _copied(self, tensor: torch.Tensor) -> Any:
+        """A view of a new buffer of IREE's with the contents of ``tensor``, for the module to write to."""
+        self.copied_inputs += 1
+        contents = tensor.detach().resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
+        allocator = self._device.allocator
+        view = allocator.allocate_buffer_copy(
+            memory_type=rt.MemoryType.DEVICE_LOCAL | rt.MemoryType.HOST_VISIBLE,
+            allowed_usage=rt.BufferUsage.DEFAULT | rt.BufferUsage.MAPPING,
+            device=self._device,
+            buffer=contents.numpy(),
+            element_type=rt.HalElementType.UINT_8,
+        )
+        return rt.HalBufferView(view.get_buffer(), list(tensor.shape), ELEMENT_TYPES[tensor.dtype])
 
     def _take(self, results: Any, held: Sequence[torch.Tensor]) -> list[Any]:
         """The results as tensors that own their memory: one that shares it with anything else is copied."""
@@ -158,15 +198,15 @@ def _archived(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.reshape(-1).view(torch.uint8)
 
 
-def _slots(signature: Signature, lifted: set[str]) -> list[_Slot]:
+def _slots(signature: Signature, lifted: set[str], written: set[int]) -> list[_Slot]:
     slots: list[_Slot] = []
     position = 0
     for spec in signature.arguments:
         if spec.kind == "input":
-            slots.append(_Slot(spec, position, None))
+            slots.append(_Slot(spec, position, None, len(slots) in written))
             position += 1
         elif spec.name not in lifted:
-            slots.append(_Slot(spec, None, spec.name))
+            slots.append(_Slot(spec, None, spec.name, len(slots) in written))
     return slots
 
 
