@@ -14,12 +14,14 @@ _COMMANDS = {
     "lower": "mlirstack.cli.lower",
     "compare": "mlirstack.cli.compare",
     "pipelines": "mlirstack.cli.pipelines",
+    "checks": "mlirstack.cli.checks",
     "doctor": "mlirstack.cli.doctor",
 }
 _SUMMARIES = {
     "lower": "Lower a model stage by stage; write one numbered file per stage.",
     "compare": "Compare targets with eager: error, compile time, run time.",
     "pipelines": "Print the stage tables, with the pass pipeline of each stage.",
+    "checks": "Write the CHECK lines of a FileCheck test; lint such tests.",
     "doctor": "Check versions, tools and devices; which targets are usable.",
 }
 
