@@ -9,7 +9,12 @@ from mlirstack.pipeline.table import register_step
 
 STEPS: dict[str, str] = {
     "mlirstack-asserts-to-errors": "mlirstack.passes.asserts:AssertsToErrors",
+    "mlirstack-bfloat-bits": "mlirstack.passes.bfloat_bits:BfloatBits",
     "mlirstack-compile-object": "mlirstack.passes.native_code:CompileObject",
+    "mlirstack-cpu-lower-vectors": "mlirstack.schedules.cpu.vector_lowering:LowerVectors",
+    "mlirstack-cpu-pack": "mlirstack.schedules.cpu.packing:PackContractions",
+    "mlirstack-cpu-tile": "mlirstack.schedules.cpu.tiling:TileKernels",
+    "mlirstack-cpu-vectorize": "mlirstack.schedules.cpu.vectorize:VectorizeKernels",
     "mlirstack-describe-entries": "mlirstack.passes.entry:DescribeEntries",
     "mlirstack-disassemble": "mlirstack.passes.native_code:Disassemble",
     "mlirstack-export-entries": "mlirstack.passes.entry:ExportEntries",
@@ -23,6 +28,7 @@ STEPS: dict[str, str] = {
     "mlirstack-protect-arguments": "mlirstack.passes.entry:ProtectArguments",
     "mlirstack-results-to-arguments": "mlirstack.passes.buffers:ResultsToArguments",
     "mlirstack-translate-to-llvmir": "mlirstack.passes.llvm_ir:TranslateToLlvmIr",
+    "mlirstack-vector-math": "mlirstack.passes.vector_math:VectorMath",
     "iree-phase": "mlirstack.passes.iree_phase:IreePhase",
     "mlirstack-checks-out-of-kernels": "mlirstack.passes.index_checks:ChecksOutOfKernels",
 }
