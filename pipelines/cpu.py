@@ -6,6 +6,7 @@ Read it from top to bottom: each stage leaves behind what its name says, and wha
 from __future__ import annotations
 
 from mlirstack.passes.asserts import AssertsToErrors
+from mlirstack.passes.bfloat_bits import BfloatBits
 from mlirstack.passes.buffers import OwnTmTensorBuffers, ResultsToArguments
 from mlirstack.passes.entry import DescribeEntries, ExportEntries, NumberArguments, ProtectArguments
 from mlirstack.passes.generalize import GeneralizeNamed
@@ -20,6 +21,7 @@ from mlirstack.passes.vector_math import VectorMath
 from mlirstack.pipeline.stage import Pipeline, Stage
 from mlirstack.pipeline.step import Pass
 from mlirstack.pipelines.frontend import frontend_stages
+from mlirstack.schedules.cpu.packing import PackContractions
 from mlirstack.schedules.cpu.tiling import TileKernels
 from mlirstack.schedules.cpu.vector_lowering import LowerVectors
 from mlirstack.schedules.cpu.vectorize import VectorizeKernels
@@ -66,10 +68,28 @@ FUSED = Stage(
     "elementwise chains are one op each, unit dimensions are gone",
 )
 
+PACKED = Stage(
+    "packed",
+    "linalg",
+    (
+        # The right-hand side of a contraction in panels, the rest in the shape of register tiles.
+        PackContractions(),
+        # The copy of a weight into panels depends on parameters alone.
+        HoistParameters(),
+        Pass("canonicalize"),
+        Pass("cse"),
+    ),
+    "contractions over register tiles; weights are packed in @prepare",
+)
+
 KERNELS = Stage(
     "kernels",
     "linalg",
     (
+        # Padding and concatenation as fills and slices, which can be written by one kernel.
+        Pass("refback-generalize-tensor-pad", on=FUNCTION),
+        Pass("refback-generalize-tensor-concat", on=FUNCTION),
+        Pass("cse"),
         OutlineKernels(),
         Pass("canonicalize"),
         Pass("cse"),
@@ -98,9 +118,6 @@ BUFFERIZED = Stage(
     "bufferized",
     "buffer",
     (
-        # Padding with a computed value, and concatenation, as fills and slices.
-        Pass("refback-generalize-tensor-pad", on=FUNCTION),
-        Pass("refback-generalize-tensor-concat", on=FUNCTION),
         Pass("tm-tensor-bufferize", on=FUNCTION),
         Pass("canonicalize"),
         Pass("cse"),
@@ -187,6 +204,9 @@ LLVM = Stage(
         Pass("reconcile-unrealized-casts"),
         Pass("canonicalize"),
         Pass("cse"),
+        # LLVM's back end aborts on some vectors of bf16; it never sees one.
+        BfloatBits(),
+        Pass("canonicalize"),
         ExportEntries(),
         Pass("symbol-dce"),
     ),
@@ -200,5 +220,5 @@ ASM = Stage("asm", "asm", (Disassemble(),), "disassembly of the object: what run
 def cpu_pipeline(route: str, level: str, *, threads: int = 1, opt_level: int = 2) -> Pipeline:
     """The stage table for a program at ``level`` that takes ``route`` ("tosa" or "linalg")."""
     compiled = Stage("object", "object", (CompileObject(opt_level),), "relocatable object for this machine's processor")
-    back = (PREPARED, FUSED, KERNELS, TILED, VECTORIZED, BUFFERIZED, LOOPS, LLVM, LLVMIR, compiled, ASM)
+    back = (PREPARED, FUSED, PACKED, KERNELS, TILED, VECTORIZED, BUFFERIZED, LOOPS, LLVM, LLVMIR, compiled, ASM)
     return Pipeline("cpu", (*frontend_stages(route, level), *back), "linalg to native code for this machine's processor")

@@ -44,7 +44,7 @@ class _Grouping:
         self.last_effect: int | None = None
 
     def add(self, op: Any) -> None:
-        kind = kernel_class(op) if _is_compute(op) else None
+        kind = _class_of(op)
         home = self._home(op, kind) if kind else None
         if home is None:
             home = len(self.groups)
@@ -78,6 +78,8 @@ class _Grouping:
         shape = op_shape(op)
         if kind in _ROOTS:
             return self._initial_value(op)
+        if op.name == "tensor.insert_slice":
+            return self._written_before(op)
         if shape is None or kind == kernels.OTHER:
             return None
         producers = self._producers(op)
@@ -101,6 +103,15 @@ class _Grouping:
         if home is None or self.groups[home].kind != kernels.ELEMENTWISE or len(self.groups[home].ops) > 1:
             return None
         return home if len(list(value.uses)) == 1 else None
+
+    def _written_before(self, insertion: Any) -> int | None:
+        """The group of the slices that were written into the same tensor before, where nothing else reads it yet."""
+        destination = insertion.operands[1]
+        producer = functions.defining_op(destination)
+        if producer is None or producer.name != "tensor.insert_slice" or len(list(destination.uses)) != 1:
+            return None
+        home = self.of.get(producer)
+        return home if home is not None and self._is_convex(home, self._producers(insertion)) else None
 
     def _is_convex(self, home: int, producers: set[int]) -> bool:
         """Does none of the other producers depend on group ``home``?"""
@@ -130,7 +141,7 @@ class _Grouping:
     def _evict(self, op: Any, number: int) -> None:
         self.groups[number].ops.remove(op)
         alone = len(self.groups)
-        self.groups[alone] = Group(kernel_class(op), [op])
+        self.groups[alone] = Group(_class_of(op), [op])
         self.of[op] = alone
 
     def ordered(self) -> list[Group]:
@@ -152,10 +163,17 @@ class _Grouping:
         return (needs | {n for n in self.groups[number].before if n in self.groups}) - {number}
 
 
-def _is_compute(op: Any) -> bool:
-    """A linalg op on tensors that is more than a fill (fills go with the op that reads them)."""
-    is_structured = op.name.startswith("linalg.") and op.name != "linalg.fill" and len(op.results) > 0
-    return is_structured and all(tensor_type(r) is not None for r in op.results)
+_MOVES_DATA = ("tensor.insert_slice", "scf.for", "scf.if", "scf.while")
+
+
+def _class_of(op: Any) -> str | None:
+    """The kernel class of an op; None for what stays in ``@main``: views, allocations, scalars, and fills, which go with the
+    op that reads them."""
+    if not any(tensor_type(result) is not None for result in op.results) or op.name == "linalg.fill":
+        return None
+    if op.name.startswith("linalg."):
+        return kernel_class(op)
+    return kernels.OTHER if op.name in _MOVES_DATA or op.name.startswith("tm_tensor.") else None
 
 
 _EFFECT_FREE = frozenset(
@@ -225,7 +243,7 @@ def _rows_of(shape: OpShape) -> OpShape | None:
 
 def _kind_of(group: Group) -> str:
     """The class of the group: that of its root."""
-    kinds = [kernel_class(op) for op in group.ops]
+    kinds = [_class_of(op) for op in group.ops]
     for kind in (*_ROOTS, kernels.REDUCTION, kernels.ELEMENTWISE):
         if kind in kinds:
             return kind

@@ -18,8 +18,9 @@ from mlirstack.pipeline.step import PythonPass
 
 @dataclass(frozen=True)
 class OutlineKernels(PythonPass):
-    """Before: ``@main`` holds linalg ops on tensors.  After: each group of them (:mod:`mlirstack.passes.grouping`) is a
-    private function ``@kernel_<class>_<n>`` marked ``mlirstack.kernel``, and ``@main`` allocates and calls.
+    """Before: ``@main`` holds linalg ops on tensors, slices and loops.  After: each group of them
+    (:mod:`mlirstack.passes.grouping`) is a private function ``@kernel_<class>_<n>`` marked ``mlirstack.kernel``, and
+    ``@main`` allocates and calls.
 
     Destination passing: the last argument of a kernel is the tensor that its result is written into; ``tensor.empty`` of it
     stays in ``@main``.  What is inside between two ops is allocated inside.
@@ -81,8 +82,9 @@ class _Kernel:
     def _copy(self, op: Any, *, is_last: bool) -> None:
         inputs, outs = _split_operands(op)
         mapping = {value: self._value(value) for value in external_values(op) if value not in outs or value in inputs}
-        # Destinations come last among the arguments, and are never shared.
-        mapping |= {value: self._destination(value, is_last=is_last) for value in outs}
+        # Destinations come last among the arguments, and are never shared.  Slices are written into the kernel's result.
+        is_result = is_last or op.name == "tensor.insert_slice"
+        mapping |= {value: self._destination(value, is_result=is_result) for value in outs}
         with op.location:
             copy = clone_with(op, mapping)
         self.inside.update(zip(op.results, copy.results, strict=True))
@@ -104,27 +106,31 @@ class _Kernel:
         self.inside[value] = self.block.add_argument(value.type, self.function.location)
         return self.inside[value]
 
-    def _destination(self, value: Any, *, is_last: bool) -> Any:
-        """What an op writes over: an argument for the last op, an allocation of its own for the others; filled anew."""
+    def _destination(self, value: Any, *, is_result: bool) -> Any:
+        """What an op writes over: an argument if it is the result, an allocation of its own if not; filled anew."""
         if value in self.members:
             return self.inside[value]
         producer = functions.defining_op(value)
         if producer is not None and producer.name == "linalg.fill":
-            number, target = self._value(producer.operands[0]), self._destination(producer.operands[1], is_last=is_last)
+            number, target = self._value(producer.operands[0]), self._destination(producer.operands[1], is_result=is_result)
             with producer.location:
                 return clone_with(producer, {producer.operands[0]: number, producer.operands[1]: target}).results[0]
-        if producer is not None and producer.name == "tensor.empty" and not is_last:
+        if producer is not None and producer.name == "tensor.empty" and not is_result:
             with producer.location:
                 return clone_with(producer, {v: self._value(v) for v in producer.operands}).results[0]
-        if is_last:
+        if is_result:
             self.arguments.append(value)
             return self.block.add_argument(value.type, self.function.location)
         return self._value(value)
 
 
 def _split_operands(op: Any) -> tuple[list[Any], list[Any]]:
+    """What an op reads, and what it writes over: the destinations of linalg ops and of slices."""
     operands = list(op.operands)
-    return operands[: len(operands) - len(op.results)], operands[len(operands) - len(op.results) :]
+    if op.name == "tensor.insert_slice":
+        return [operands[0], *operands[2:]], [operands[1]]
+    count = len(op.results) if op.name.startswith("linalg.") else 0
+    return operands[: len(operands) - count], operands[len(operands) - count :]
 
 
 def _is_pulled_in(op: Any) -> bool:
