@@ -29,6 +29,13 @@ config.environment["PATH"] = os.pathsep.join([str(binaries), os.environ.get("PAT
 for name in TOOLS:
     config.substitutions.append((rf"(?<![\w/.-]){name}(?![\w-])", f"timeout {TIME_LIMIT_S} {binaries / name}"))
 config.substitutions.append(("%python", sys.executable))
+# From tensors to buffers, functions included.
+config.substitutions.append(
+    (
+        "%bufferize",
+        "--one-shot-bufferize='bufferize-function-boundaries=true function-boundary-type-conversion=identity-layout-map'",
+    )
+)
 # From loops, vectors and buffers to the LLVM dialect, for samples that run.
 config.substitutions.append(
     (

@@ -58,7 +58,7 @@ class _Names:
             count += 1
             variable = f"{base}_{count}"
         self.variables[printed] = variable
-        return f"[[{variable}:{'[a-zA-Z0-9_$.-]+' if sigil == '%' else '.+'}]]"
+        return f"[[{variable}:{'.*' if sigil == '%' else '.+'}]]"
 
 
 def _escape(text: str) -> str:
