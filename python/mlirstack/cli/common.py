@@ -16,7 +16,8 @@ from rich.status import Status
 
 from mlirstack.errors import MlirstackError, UsageError
 
-console = Console()
+# A pipe or a file has no width: wide enough for every table, instead of rich's 80 columns.
+console = Console(width=None if sys.stdout.isatty() else 160)
 error_console = Console(stderr=True, soft_wrap=True, highlight=False)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -49,17 +50,16 @@ def print_reports(reports: Sequence[Report], console: Console) -> None:
 def _table(title: str, reports: Sequence[Report], *, with_model: bool) -> Table:
     results = [result for report in reports for result in report.results]
     benched = any(result.median_s is not None for result in results)
-    table = Table(title=title, title_justify="left")
+    table = Table(
+        title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1), collapse_padding=True, pad_edge=False
+    )
     if with_model:
         table.add_column("model")
     table.add_column("target")
     table.add_column("answer")
     table.add_column("route")
-    for name in ("error (rel. L2)", "tolerance", "max. abs. error", "compile"):
-        table.add_column(name, justify="right")
-    if benched:
-        table.add_column("median run", justify="right")
-        table.add_column("speed vs eager", justify="right")
+    for name in ("rel. L2", "allowed", "max. abs.", "compile", *(("run", "vs eager") if benched else ())):
+        table.add_column(name, justify="right", no_wrap=True)
     for report in reports:
         for result in report.results:
             row = [Text(report.model)] if with_model else []
@@ -92,11 +92,11 @@ def _print_reasons(reports: Sequence[Report], console: Console) -> None:
 
 
 def _print_legend(reports: Sequence[Report], console: Console) -> None:
+    text = "rel. L2, max. abs.: error of the worst output; allowed: tolerance of rel. L2 for its dtype."
+    console.print(text, style="dim", highlight=False)
     if any(result.median_s is not None for report in reports for result in report.results):
         threads = max(report.threads for report in reports)
-        text = (
-            f"Medians of interleaved runs, {threads} thread{'s' if threads > 1 else ''}; speed vs eager: above 1 is faster."
-        )
+        text = f"run: median of interleaved runs, {threads} thread{'s' if threads > 1 else ''}; vs eager: above 1 is faster."
         console.print(text, style="dim", highlight=False)
 
 
