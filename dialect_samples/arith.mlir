@@ -32,13 +32,18 @@ func.func @round_to_bf16(%x: f32) -> bf16 {
 }
 
 // ceil(-7 / 2), with the division that machines have, which rounds towards zero.
-// EXPAND-LABEL: func.func @main
+// EXPAND-LABEL: func.func @ceildiv
 // EXPAND-NOT:   arith.ceildivsi
 // EXPAND:       arith.divsi
+func.func @ceildiv(%a: i32, %b: i32) -> i32 {
+  %0 = arith.ceildivsi %a, %b : i32
+  return %0 : i32
+}
+
 // NUMBERS: -3
 func.func @main() -> i32 {
   %a = arith.constant -7 : i32
   %b = arith.constant 2 : i32
-  %0 = arith.ceildivsi %a, %b : i32
+  %0 = call @ceildiv(%a, %b) : (i32, i32) -> i32
   return %0 : i32
 }

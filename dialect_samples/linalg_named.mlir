@@ -21,10 +21,10 @@
 
 // ... which are three loops.
 // LOOPS-LABEL: func.func @main
-// LOOPS:       scf.for
-// LOOPS:       scf.for %[[I:.*]] =
-// LOOPS:         scf.for %[[J:.*]] =
-// LOOPS:           scf.for %[[K:.*]] =
+// LOOPS-COUNT-2: scf.for
+// LOOPS:       scf.for %[[I:.*]] = %c0
+// LOOPS:         scf.for %[[J:.*]] = %c0
+// LOOPS:           scf.for %[[K:.*]] = %c0
 // LOOPS:             memref.load %{{.*}}[%[[I]], %[[K]]]
 // LOOPS:             memref.load %{{.*}}[%[[K]], %[[J]]]
 

@@ -17,7 +17,6 @@
 // FOLD:       memref.load %[[G]][%c2, %c3]
 
 // ... or it becomes arithmetic on base pointer, offset and strides.
-// STRIDED:     memref.extract_strided_metadata
 // STRIDED:     memref.reinterpret_cast %{{.*}} to offset: [9], sizes: [2, 3], strides: [4, 1]
 
 memref.global "private" constant @table : memref<4x4xf32> =

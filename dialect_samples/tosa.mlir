@@ -7,8 +7,8 @@
 // Try: mlirstack-opt dialect_samples/tosa.mlir --pass-pipeline='builtin.module(func.func(tosa-to-linalg,tosa-to-arith))'
 //
 // RUN: mlirstack-opt %s --pass-pipeline='builtin.module(func.func(tosa-to-linalg,tosa-to-arith))' | FileCheck %s
-// RUN: mlirstack-opt %s --pass-pipeline='builtin.module(func.func(tosa-to-linalg,tosa-to-arith))' %bufferize %to_llvm \
-// RUN:   | mlirstack-run --result='memref<4xf32>' | FileCheck %s --check-prefix=NUMBERS
+// RUN: mlirstack-opt %s --pass-pipeline='builtin.module(func.func(tosa-to-linalg,tosa-to-arith))' \
+// RUN:   | mlirstack-opt %bufferize %to_llvm | mlirstack-run --result='memref<4xf32>' | FileCheck %s --check-prefix=NUMBERS
 
 // Each operator becomes a loop nest with its scalar computation inside.
 // CHECK-LABEL: func.func @main

@@ -40,8 +40,9 @@ config.substitutions.append(
 config.substitutions.append(
     (
         "%to_llvm",
-        "--convert-vector-to-scf --convert-linalg-to-loops --lower-affine --convert-scf-to-cf --expand-strided-metadata "
-        "--lower-affine --convert-to-llvm --reconcile-unrealized-casts",
+        "--refback-munge-memref-copy --convert-vector-to-scf --convert-linalg-to-loops --lower-affine --convert-scf-to-cf "
+        "--expand-strided-metadata "
+        "--lower-affine --convert-vector-to-llvm --convert-to-llvm --reconcile-unrealized-casts",
     )
 )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from mlirstack.opt.flags import FlagError, Invocation, PassFlag
+from mlirstack.opt.flags import SCHEDULE, FlagError, Invocation, PassFlag
 from mlirstack.pipeline.table import native_passes
 from mlirstack.steps import STEPS, register_steps
 
@@ -50,10 +50,10 @@ def plans(invocation: Invocation, anchor: str = MODULE, reproducer: str | None =
     :class:`~mlirstack.errors.MlirstackError` where Python steps or a pipeline are wrong.
     """
     text, table = invocation.text("pass-pipeline"), invocation.text("pipeline")
-    given = [f"--{f}" for f in ("pass-pipeline", "pipeline", "transform") if invocation(f) is not None]
+    given = [f"--{f}" for f in ("pass-pipeline", "pipeline") if invocation(f) is not None]
     if text is not None and invocation.passes:
         raise FlagError("<unknown>:0: error: '-pass-pipeline' option can't be used with individual pass options")
-    if len(given) > 1 and given != ["--pipeline", "--transform"]:
+    if len(given) > 1:
         raise FlagError(f"error: {' and '.join(given)} exclude each other")
     found: list[Plan] = []
     if reproducer is not None:
@@ -62,10 +62,8 @@ def plans(invocation: Invocation, anchor: str = MODULE, reproducer: str | None =
         found.append(_of_text(text))
     if table is not None:
         found += _of_table(invocation, table)
-    flags = tuple(_of_flag(flag, anchor) for flag in invocation.passes)
-    schedules = tuple(e for file in invocation.names("transform") for e in _of_schedule(file, invocation))
-    if flags or schedules:
-        found.append(Plan(flags + schedules))
+    if invocation.passes:
+        found.append(Plan(tuple(e for flag in invocation.passes for e in _of_flag(flag, anchor, invocation))))
     return found
 
 
@@ -76,12 +74,14 @@ def reproducer_of(text: str) -> str | None:
     return re.sub(r'\\(["\\])', r"\1", pipeline[1]) if pipeline else None
 
 
-def _of_flag(flag: PassFlag, anchor: str) -> Element:
+def _of_flag(flag: PassFlag, anchor: str, invocation: Invocation) -> tuple[Element, ...]:
+    if flag.name == SCHEDULE:
+        return _of_schedule(flag.options, invocation)
     text = f"{flag.name}{{{flag.options}}}" if flag.options else flag.name
     if flag.name in STEPS:
-        return _steps_of(text)[0]
+        return _steps_of(text)
     wanted = native_passes().get(flag.name, {"anchor": ""})["anchor"]
-    return Element(text if wanted in ("", anchor) else f"{wanted}({text})")
+    return (Element(text if wanted in ("", anchor) else f"{wanted}({text})"),)
 
 
 def _of_text(text: str) -> Plan:

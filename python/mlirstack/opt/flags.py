@@ -53,7 +53,7 @@ PASSES: dict[str, Flag] = {
     "from": Flag("text", "with --pipeline: the stage that the input stands at"),
     "to": Flag("text", "with --pipeline: the last stage to run"),
     "route": Flag("one-of", "with --pipeline: through TOSA or straight to linalg", "tosa", ("tosa", "linalg")),
-    "transform": Flag("list", "apply the transform-dialect schedule of this file"),
+    "transform": Flag("text", "apply the transform-dialect schedule of this file"),
     "transform-entry-point": Flag("text", "the named sequence that --transform starts at", "__transform_main"),
     "dump-pass-pipeline": _switch("print the pipeline to stderr before it runs"),
     "run-reproducer": _switch("run the pipeline that the input's reproducer section holds"),
@@ -135,8 +135,11 @@ REFUSED: dict[str, str] = {
 }
 
 
+SCHEDULE = "--transform"  # stands for a pass where a schedule is given; its "options" are the file
+
+
 class PassFlag(NamedTuple):
-    """A pass given as a flag: its name and its options as written, ``"a=1 b=2"``."""
+    """A pass given as a flag: its name and its options as written, ``"a=1 b=2"``; a schedule takes its place among them."""
 
     name: str
     options: str
@@ -200,6 +203,8 @@ def parse(
         name = {"h": "help", "p": "pass-pipeline"}.get(name, name)
         if name in flags:
             values[name] = _given(name, flags[name], given, rest, values.get(name), tool)
+            if name == "transform":
+                passes.append(PassFlag(SCHEDULE, str(values[name])))
         elif name in refused:
             if given in _BOOL[1]:
                 continue  # switched off, which is what happens anyway
