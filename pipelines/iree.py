@@ -10,9 +10,11 @@ from mlirstack.errors import UsageError
 from mlirstack.passes.index_checks import ChecksOutOfKernels
 from mlirstack.passes.iree_compiler import PHASES
 from mlirstack.passes.iree_phase import IreePhase
+from mlirstack.passes.simplify import SimplifyLinalg
 from mlirstack.pipeline.stage import Pipeline, Stage
 from mlirstack.pipeline.step import Pass
 from mlirstack.pipelines.frontend import frontend_stages
+from mlirstack.schedules.iree import OutputChannelsLast
 
 
 def iree_cpu_pipeline(route: str, level: str, cpu: str = "host") -> Pipeline:
@@ -22,17 +24,24 @@ def iree_cpu_pipeline(route: str, level: str, cpu: str = "host") -> Pipeline:
             f"IREE takes programs at linalg or above; this one stands at level '{level}'",
             hint="lower it to linalg at most, or compile it for target cpu",
         )
-    checked = Stage(
-        "checked",
+    prepared = Stage(
+        "prepared",
         "linalg",
-        # IREE drops assertions inside kernels, and keeps those between them.
-        (ChecksOutOfKernels(), Pass("canonicalize"), Pass("cse")),
-        "checks on positions that the data say stand before the kernels that use them",
+        (
+            # What TOSA says about infinities.
+            SimplifyLinalg(),
+            # IREE drops assertions inside kernels, and keeps those between them.
+            ChecksOutOfKernels(),
+            OutputChannelsLast(),
+            Pass("canonicalize"),
+            Pass("cse"),
+        ),
+        "the same program in the form that IREE compiles right and well",
     )
     phases = [Stage(f"iree-{phase}", "iree", (IreePhase(phase, cpu=cpu),), doc) for phase, doc in PHASES.items()]
     vmfb = Stage("vmfb", "vmfb", (IreePhase("vmfb", cpu=cpu),), "the file that IREE's runtime loads")
     return Pipeline(
         "iree-cpu",
-        (*frontend_stages(route, level), checked, *phases, vmfb),
+        (*frontend_stages(route, level), prepared, *phases, vmfb),
         "linalg on tensors handed to IREE, compiled for CPUs through LLVM",
     )

@@ -63,7 +63,7 @@ def test_every_phase_is_dumped_as_a_stage(tmp_path: Path) -> None:
 
     files = sorted(file.name for file in tmp_path.iterdir() if file.is_file())
     names = [re.sub(r"^\d\d-|\.\w+$", "", file) for file in files if file != "trace.json"]
-    assert names == ["fx", "torch", "tosa", "linalg", "checked", *(f"iree-{phase}" for phase in PHASES), "vmfb"]
+    assert names == ["fx", "torch", "tosa", "linalg", "prepared", *(f"iree-{phase}" for phase in PHASES), "vmfb"]
     assert names == [stage.name for stage in lowering.stages]
     flow = (tmp_path / "10-iree-flow.mlir").read_text()
     assert "flow.dispatch" in flow
@@ -139,7 +139,7 @@ func.func @main(%x: tensor<6x40xi32>) -> tensor<6x40xi32> {{
 def test_large_constants_are_elided_for_people_and_kept_for_the_compiler() -> None:
     table = iree_cpu_pipeline("tosa", "linalg")
     payload = parse_module(CONSTANT, new_context())
-    for stage in table.slice(first="checked", last="iree-vm").stages:
+    for stage in table.slice(first="prepared", last="iree-vm").stages:
         payload = Runner().run(Pipeline("one", (stage,)), payload)
         assert "1521" not in payload.text
     assert "dense_resource<__elided__>" in payload.text
@@ -185,6 +185,14 @@ def test_arguments_that_may_be_computed_into_are_named() -> None:
     name_written_arguments(module)
     main = next(iter(module.body.operations))
     assert ir.StringAttr(ir.DictAttr(main.attributes["iree.reflection"])["mlirstack.written"]).value == "[1]"
+
+
+def test_convolutions_have_output_channels_last() -> None:
+    from mlirstack.frontend.export import export
+
+    program = export(nn.Conv2d(4, 8, 3), (torch.randn(1, 4, 8, 8),))
+    table = iree_cpu_pipeline("tosa", "fx").slice(last="prepared")
+    assert "linalg.conv_2d_nhwc_hwcf" in op_counts(Runner().run(table, program.payload))
 
 
 def test_unmarked_programs_keep_their_arguments() -> None:

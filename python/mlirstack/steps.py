@@ -30,6 +30,7 @@ STEPS: dict[str, str] = {
     "mlirstack-translate-to-llvmir": "mlirstack.passes.llvm_ir:TranslateToLlvmIr",
     "mlirstack-vector-math": "mlirstack.passes.vector_math:VectorMath",
     "iree-phase": "mlirstack.passes.iree_phase:IreePhase",
+    "mlirstack-iree-output-channels-last": "mlirstack.schedules.iree:OutputChannelsLast",
     "mlirstack-checks-out-of-kernels": "mlirstack.passes.index_checks:ChecksOutOfKernels",
 }
 
