@@ -17,6 +17,7 @@ from torch.utils import _pytree as pytree
 
 from mlirstack.bindings import fx_decomposition_table
 from mlirstack.frontend.attention import scaled_dot_product_attention
+from mlirstack.frontend.integers import add_integer_decompositions
 
 Decomposition = Callable[..., Any]
 aten = torch.ops.aten
@@ -71,9 +72,10 @@ def decomposition_table() -> dict[Any, Decomposition]:
         table[op] = _in_float32(op, table.get(op))
     for with_scalar, with_tensor in _COMPARISONS:
         table[with_scalar] = _comparison(with_tensor)
+    table[aten.addmm.default] = _addmm
+    add_integer_decompositions(table)
     table.update(
         {
-            aten.addmm.default: _addmm,
             aten.var.correction: _var,
             aten.var_mean.correction: _var_mean,
             aten.std.correction: _std,

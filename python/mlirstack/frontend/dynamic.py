@@ -77,12 +77,10 @@ class DimensionNames:
 
 
 def _bound(value: Any) -> int | None:
-    """A finite bound, or None; torch writes "unbounded" as infinity or as a very large integer."""
-    try:
-        number = int(value)
-    except (OverflowError, TypeError, ValueError):
+    """A finite bound, or None; torch writes "unbounded" as an infinity of its own or as a very large integer."""
+    if not isinstance(value, int) and not getattr(value, "is_Integer", False):
         return None
-    return number if abs(number) < 2**62 else None
+    return int(value) if abs(int(value)) < 2**62 else None
 
 
 def leaf_axes(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], shapes: Any) -> list[AxisSpec]:

@@ -6,9 +6,11 @@ that are returned twice or passed through, constants, mutations, names of dynami
 
 from __future__ import annotations
 
+import logging
 import traceback
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -46,8 +48,7 @@ def export(
     it: :attr:`Signature.specialized` says which values it holds for.  The mode of the model (train or eval) is taken as it
     is.  Raises :class:`UnsupportedError` with the user's line where torch.export cannot capture the model.
     """
-    with torch.no_grad(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with torch.no_grad(), _quiet():
         if isinstance(model, ExportedProgram):
             exported, axes = model, None
         else:
@@ -61,6 +62,19 @@ def export(
     mutated = frozenset(m.name for m in lifting.mutations if m.name is not None)
     graph = FxGraph(decomposed.graph_module, lifting.arguments, drawn, mutated)
     return Program(name, graph, "fx", lifting.signature(), lifting.parameters)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without torch's warnings and logged tracebacks: what matters arrives as an exception."""
+    disabled = logging.root.manager.disable
+    logging.disable(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(disabled)
 
 
 def _capture(

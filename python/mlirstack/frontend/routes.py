@@ -154,6 +154,8 @@ def route_failure_reason(error: StageError) -> str:
         lines = error.message.strip().splitlines() or ["no message"]
         return f"{lines[0][:200]} ({_where(error)}){place}"
     name = (found["unknown"] or found["op"]).removeprefix("torch.")
+    if name.startswith("constant."):  # the first thing left over by an op that no pattern matched
+        return f"an operation with a constant operand {_refusal(error)}{place}"
     dtypes = [parse_type(text)[1] for text in _TENSOR_TYPE.findall(found["operands"] or "")]
     return f"{name}({', '.join(d for d in dtypes if d)}) {_refusal(error)}{place}"
 

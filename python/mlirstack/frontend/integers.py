@@ -1,0 +1,136 @@
+"""Decompositions for integers: what torch-mlir's conversion to linalg crashes on, does not know, or gets wrong.
+
+Arithmetic on 8-bit integers is done in int32 and cut back, which is the same modulo 256; the conversion ends the process on
+many of these ops (torch-mlir 20261001: "dstOriginalDtype has to be passed to convertScalarToDtype").
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+Decomposition = Callable[..., Any]
+aten = torch.ops.aten
+
+_BYTES = (torch.int8, torch.uint8)
+_BYTE_ARITHMETIC = (
+    aten.add.Tensor, aten.add.Scalar, aten.sub.Tensor, aten.sub.Scalar, aten.rsub.Tensor, aten.rsub.Scalar,
+    aten.mul.Tensor, aten.mul.Scalar, aten.addcmul.default, aten.floor_divide.default, aten.floor_divide.Scalar,
+    aten.div.Tensor_mode, aten.div.Scalar_mode, aten.remainder.Scalar, aten.remainder.Tensor, aten.fmod.Scalar,
+    aten.fmod.Tensor, aten.max.default, aten.min.default, aten.mm.default, aten.bmm.default, aten.addmm.default,
+    aten.pow.Tensor_Scalar,
+)  # fmt: skip
+_BITWISE = (
+    (aten.bitwise_and.Scalar, aten.bitwise_and.Tensor),
+    (aten.bitwise_or.Scalar, aten.bitwise_or.Tensor),
+    (aten.bitwise_xor.Scalar, aten.bitwise_xor.Tensor),
+)
+MAX_EXPONENT = 64  # of an integer power that is written out as multiplications
+
+
+def add_integer_decompositions(table: dict[Any, Decomposition]) -> None:
+    """Extend ``table``; what stands there already is kept for all other dtypes."""
+    for with_scalar, with_tensor in _BITWISE:
+        table[with_scalar] = _bitwise(with_tensor)
+    table[aten.pow.Tensor_Scalar] = _integer_power(table.get(aten.pow.Tensor_Scalar))
+    for op in (aten.fmod.Scalar, aten.fmod.Tensor):
+        table[op] = _integer_fmod(table.get(op))
+    for op in _BYTE_ARITHMETIC:
+        table[op] = _in_int32(op, table.get(op))
+    for op in (aten.arange.start_step, aten.full.default, aten.full_like.default):
+        table[op] = _made_as_int64(op, table.get(op))
+    for op in (aten.any.default, aten.any.dim):
+        table[op] = _any_of_bytes(op, table.get(op))
+
+
+def _bitwise(with_tensor: Any) -> Decomposition:
+    def decomposition(x: Tensor, number: int) -> Any:
+        return with_tensor(x, torch.full((), number, dtype=torch.result_type(x, number), device=x.device))
+
+    return decomposition
+
+
+def _in_int32(op: Any, otherwise: Decomposition | None) -> Decomposition:
+    def decomposition(*args: Any, **kwargs: Any) -> Any:
+        leaves = pytree.tree_leaves((args, kwargs))
+        tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+        narrow = any(t.dtype in _BYTES for t in tensors) and not any(
+            t.is_floating_point() or t.is_complex() for t in tensors
+        )
+        if not narrow or any(isinstance(leaf, float) for leaf in leaves):
+            return otherwise(*args, **kwargs) if otherwise else NotImplemented
+        # With an 8-bit tensor of rank 0 and a wider one of higher rank, only torch knows the dtype of the result.
+        wanted = functools.reduce(
+            torch.promote_types, (t.dtype for t in tensors if t.dim() or len(tensors) == 1), torch.bool
+        )
+        wanted = tensors[0].dtype if wanted == torch.bool else wanted
+        wide, options = pytree.tree_map(lambda x: x.to(torch.int32) if _is_bytes(x) else x, (args, kwargs))
+        result = op(*wide, **options)
+        return pytree.tree_map(lambda x: x.to(wanted), result)
+
+    return decomposition
+
+
+def _is_bytes(value: object) -> bool:
+    return isinstance(value, Tensor) and value.dtype in _BYTES
+
+
+def _integer_power(otherwise: Decomposition | None) -> Decomposition:
+    """An integer tensor to a small integer power, by repeated squaring."""
+
+    def decomposition(x: Tensor, exponent: float) -> Any:
+        integers = not x.is_floating_point() and not x.is_complex() and x.dtype != torch.bool
+        if not integers or not isinstance(exponent, int) or not 0 < exponent <= MAX_EXPONENT:
+            return otherwise(x, exponent) if otherwise else NotImplemented
+        result: Tensor | None = None
+        square, rest = x, exponent
+        while rest:
+            if rest & 1:
+                result = square if result is None else result * square
+            rest >>= 1
+            if rest:
+                square = square * square
+        return result
+
+    return decomposition
+
+
+def _integer_fmod(otherwise: Decomposition | None) -> Decomposition:
+    """The remainder of a division that rounds to zero: it has the sign of the dividend."""
+
+    def decomposition(x: Tensor, y: Any) -> Any:
+        if x.is_floating_point() or isinstance(y, float) or (isinstance(y, Tensor) and y.is_floating_point()):
+            return otherwise(x, y) if otherwise else NotImplemented
+        return x - torch.div(x, y, rounding_mode="trunc") * y
+
+    return decomposition
+
+
+def _made_as_int64(op: Any, otherwise: Decomposition | None) -> Decomposition:
+    """Constants of 8-bit dtypes: made as int64, then cut."""
+
+    def decomposition(*args: Any, **kwargs: Any) -> Any:
+        wanted = kwargs.get("dtype")
+        if wanted is None and args and isinstance(args[0], Tensor):
+            wanted = args[0].dtype
+        if wanted not in _BYTES:
+            return otherwise(*args, **kwargs) if otherwise else NotImplemented
+        return op(*args, **{**kwargs, "dtype": torch.int64}).to(wanted)
+
+    return decomposition
+
+
+def _any_of_bytes(op: Any, otherwise: Decomposition | None) -> Decomposition:
+    """``any`` of uint8, whose result is uint8 as well."""
+
+    def decomposition(x: Tensor, *args: Any, **kwargs: Any) -> Any:
+        if x.dtype != torch.uint8:
+            return otherwise(x, *args, **kwargs) if otherwise else NotImplemented
+        return op(x != 0, *args, **kwargs).to(torch.uint8)
+
+    return decomposition
