@@ -50,15 +50,13 @@ def print_reports(reports: Sequence[Report], console: Console) -> None:
 def _table(title: str, reports: Sequence[Report], *, with_model: bool) -> Table:
     results = [result for report in reports for result in report.results]
     benched = any(result.median_s is not None for result in results)
-    table = Table(
-        title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1), collapse_padding=True, pad_edge=False
-    )
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=0, show_edge=False)
     if with_model:
         table.add_column("model")
     table.add_column("target")
     table.add_column("answer")
     table.add_column("route")
-    for name in ("rel. L2", "allowed", "max. abs.", "compile", *(("run", "vs eager") if benched else ())):
+    for name in ("rel. L2", "allowed", "max abs", "compile", *(("run", "vs eager") if benched else ())):
         table.add_column(name, justify="right", no_wrap=True)
     for report in reports:
         for result in report.results:
@@ -92,7 +90,7 @@ def _print_reasons(reports: Sequence[Report], console: Console) -> None:
 
 
 def _print_legend(reports: Sequence[Report], console: Console) -> None:
-    text = "rel. L2, max. abs.: error of the worst output; allowed: tolerance of rel. L2 for its dtype."
+    text = "rel. L2, max abs: error of the worst output; allowed: tolerance of rel. L2 for its dtype."
     console.print(text, style="dim", highlight=False)
     if any(result.median_s is not None for report in reports for result in report.results):
         threads = max(report.threads for report in reports)
