@@ -1,6 +1,7 @@
 """The step from the exported FX graph to the torch dialect: ``@main`` over the graph's arguments, weights among them.
 
 torch-mlir's FxImporter is driven directly, so that no weight ever becomes text and failures arrive with the user's line.
+torch is imported when a graph arrives: stage tables name this step in tools that never see one.
 """
 
 from __future__ import annotations
@@ -8,17 +9,17 @@ from __future__ import annotations
 import copy
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, ClassVar
-
-from torch import fx
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from mlirstack.bindings import fx_importer, new_context
 from mlirstack.errors import Diagnostic, StageError
-from mlirstack.frontend.graph import FxGraph, describe, node_source
 from mlirstack.frontend.program import ENTRY
 from mlirstack.ir.ops import function
 from mlirstack.ir.parameters import mark_parameters
 from mlirstack.pipeline.step import Translation
+
+if TYPE_CHECKING:
+    from torch import fx
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,8 @@ class ImportFx(Translation):
 
     def translate(self, payload: Any) -> Any:
         """Import ``payload``, which is not changed; :class:`StageError` naming the node that cannot be imported."""
+        from mlirstack.frontend.graph import FxGraph
+
         assert isinstance(payload, FxGraph)
         graph_module = copy.deepcopy(payload.module)  # the importer rewrites what it reads
         importer = fx_importer()(context=new_context())
@@ -48,6 +51,8 @@ class ImportFx(Translation):
 
 
 def _import_error(error: Exception) -> StageError:
+    from mlirstack.frontend.graph import describe, node_source
+
     lines = str(error).strip().splitlines()
     reason = f"{type(error).__name__}: {lines[0] if lines else ''}"
     node = _node_at(error.__traceback__)
@@ -66,6 +71,8 @@ def _import_error(error: Exception) -> StageError:
 
 def _node_at(frames: TracebackType | None) -> fx.Node | None:
     """The node that the importer worked on: it keeps it in a local variable of that name."""
+    from torch import fx
+
     found: fx.Node | None = None
     while frames is not None:
         candidate = frames.tb_frame.f_locals.get("node")

@@ -16,7 +16,7 @@ from mlirstack.opt import printing
 from mlirstack.opt.diagnostics import Printer, emit
 from mlirstack.opt.elements import MODULE, Plan, plans, reproducer_of
 from mlirstack.opt.flags import FlagError, Invocation
-from mlirstack.opt.manager import Tracing, build, instrument, pretty
+from mlirstack.opt.manager import Tracing, build, instrument, only_translations, pretty, raised
 from mlirstack.opt.source import Chunk
 from mlirstack.opt.timing import Report
 from mlirstack.opt.verify import Verifier
@@ -150,11 +150,14 @@ def _transform(
     payload: Any = module
     if not todo and invocation.on("dump-pass-pipeline"):
         todo = [Plan()]
+    if any(element.step for plan in todo for element in plan.elements):
+        context.load_all_available_dialects()  # Python passes make ops without declaring dialects they depend on
     tell(Phase.PASSES)
     for plan in todo:
-        if payload is not module:
-            raise FlagError(f"error: '{plan.text()}' cannot run on what is no MLIR module any more")
-        succeeded, payload = _run(plan, chunk, invocation, context, module, timing, tracing)
+        if payload is module:
+            succeeded, payload = _run(plan, chunk, invocation, context, module, timing, tracing)
+        else:
+            succeeded, payload = True, _translate(only_translations(plan), payload)
         if not succeeded:
             if plan.stage:
                 emit(f"<unknown>:0: note: this was stage '{plan.stage}'\n")
@@ -208,14 +211,15 @@ def _run(
     return succeeded, _translate(translations, module) if succeeded else module
 
 
-def _translate(translations: tuple[Any, ...], module: Any) -> Any:
+def _translate(translations: tuple[Any, ...], payload: Any) -> Any:
     from mlirstack.errors import MlirstackError
 
-    payload = module
     for step in translations:
         try:
             payload = step.translate(payload)
         except MlirstackError as error:
             hint = f"\nhint: {error.hint}" if error.hint else ""
             raise FlagError(f"<unknown>:0: error: pass '{step.name}': {error.message}{hint}") from None
+        except Exception as error:
+            raise FlagError(f"<unknown>:0: error: {raised(step.name, error)}") from error
     return payload

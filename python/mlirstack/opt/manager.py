@@ -44,10 +44,16 @@ def build(plan: Plan, context: Any, module: Any, caught: list[BaseException]) ->
                 manager.add(_callback(step, module, caught), name=type(step).__name__, argument=step.name)
     except ValueError as error:
         raise FlagError(_explain(plan.text(module.operation.name), str(error).strip())) from None
-    left = [e for e in rest if not _is_translation(e)]
-    if left:
-        raise FlagError(f"error: '{left[0].text}' cannot run after '{rest[0].text}', which leaves MLIR")
-    return manager, tuple(e.step for e in rest)  # type: ignore[misc]
+    return manager, only_translations(Plan(tuple(rest)))
+
+
+def only_translations(plan: Plan) -> tuple[Translation, ...]:
+    """The steps of a plan for what has left MLIR; :class:`FlagError` where one of them is a pass."""
+    passes = [element for element in plan.elements if not _is_translation(element)]
+    if passes:
+        before = f"after '{plan.elements[0].text}', which leaves MLIR" if passes[0] != plan.elements[0] else "outside MLIR"
+        raise FlagError(f"error: '{passes[0].text}' cannot run {before}")
+    return tuple(element.step for element in plan.elements)  # type: ignore[misc]
 
 
 def _is_translation(element: Element) -> bool:
@@ -59,8 +65,6 @@ def _is_translation(element: Element) -> bool:
 
 
 def _callback(step: Step, module: Any, caught: list[BaseException]) -> Callable[[Any, Any], None]:
-    import traceback
-
     from mlirstack.bindings import ir
     from mlirstack.errors import MlirstackError
     from mlirstack.pipeline.runner import apply_schedule
@@ -82,16 +86,21 @@ def _callback(step: Step, module: Any, caught: list[BaseException]) -> Callable[
         except ir.MLIRError:  # its diagnostics have been shown
             this.signal_pass_failure()
         except Exception as error:
-            at = traceback.extract_tb(error.__traceback__)[-1]
-            module.operation.location.emit_error(
-                f"pass '{step.name}' raised {type(error).__name__}: {error} ({at.filename}:{at.lineno})"
-            )
+            module.operation.location.emit_error(raised(step.name, error))
             this.signal_pass_failure()
         except BaseException as error:
             caught.append(error)
             this.signal_pass_failure()
 
     return run
+
+
+def raised(name: str, error: Exception) -> str:
+    """What is said of an exception that no step should raise: a defect of the step, with the place."""
+    import traceback
+
+    at = traceback.extract_tb(error.__traceback__)[-1]
+    return f"pass '{name}' raised {type(error).__name__}: {error} ({at.filename}:{at.lineno})"
 
 
 def instrument(manager: Any, invocation: Invocation, tracing: Tracing | None = None) -> None:
