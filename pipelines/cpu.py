@@ -22,7 +22,6 @@ from mlirstack.pipeline.stage import Pipeline, Stage
 from mlirstack.pipeline.step import Pass
 from mlirstack.pipelines.frontend import frontend_stages
 from mlirstack.schedules.cpu.packing import PackContractions
-from mlirstack.schedules.cpu.packing import PackContractions
 from mlirstack.schedules.cpu.tiling import TileKernels
 from mlirstack.schedules.cpu.vector_lowering import LowerVectors
 from mlirstack.schedules.cpu.vectorize import VectorizeKernels
@@ -81,19 +80,6 @@ PACKED = Stage(
         Pass("cse"),
     ),
     "contractions over register tiles; weights are packed in @prepare",
-)
-
-PACKED = Stage(
-    "packed",
-    "linalg",
-    (
-        PackContractions(),
-        # The panels of a weight are the same in every call.
-        HoistParameters(),
-        Pass("canonicalize"),
-        Pass("cse"),
-    ),
-    "contractions over register tiles; panels of weights are packed at load",
 )
 
 KERNELS = Stage(
