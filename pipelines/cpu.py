@@ -23,6 +23,7 @@ from mlirstack.pipeline.step import Pass
 from mlirstack.pipelines.frontend import frontend_stages
 from mlirstack.schedules.cpu.packing import PackContractions
 from mlirstack.schedules.cpu.tiling import TileKernels
+from mlirstack.schedules.cpu.unit_loops import DropUnitLoops
 from mlirstack.schedules.cpu.vector_lowering import LowerVectors
 from mlirstack.schedules.cpu.vectorize import VectorizeKernels
 
@@ -103,7 +104,13 @@ KERNELS = Stage(
 TILED = Stage(
     "tiled",
     "linalg",
-    (TileKernels(),),
+    (
+        TileKernels(),
+        # A window that slides by one element is a slice.
+        DropUnitLoops(),
+        Pass("canonicalize"),
+        Pass("cse"),
+    ),
     "loops around linalg ops of register size, by kernel class; what no schedule fits stays whole",
 )
 

@@ -11,6 +11,7 @@ STEPS: dict[str, str] = {
     "mlirstack-asserts-to-errors": "mlirstack.passes.asserts:AssertsToErrors",
     "mlirstack-bfloat-bits": "mlirstack.passes.bfloat_bits:BfloatBits",
     "mlirstack-compile-object": "mlirstack.passes.native_code:CompileObject",
+    "mlirstack-cpu-drop-unit-loops": "mlirstack.schedules.cpu.unit_loops:DropUnitLoops",
     "mlirstack-cpu-lower-vectors": "mlirstack.schedules.cpu.vector_lowering:LowerVectors",
     "mlirstack-cpu-pack": "mlirstack.schedules.cpu.packing:PackContractions",
     "mlirstack-cpu-tile": "mlirstack.schedules.cpu.tiling:TileKernels",

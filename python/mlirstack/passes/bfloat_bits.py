@@ -33,6 +33,8 @@ class BfloatBits(PythonPass):
     name: ClassVar[str] = "mlirstack-bfloat-bits"
 
     def apply(self, module: Any) -> None:
+        if "bf16" not in module.operation.get_asm():  # far quicker than a walk, and most modules hold none
+            return
         for function in [op for op in walk(module) if op.name == "llvm.func" and len(op.regions[0].blocks)]:
             operations = list(walk(function))
             moves = [op for op in operations if op.name in _MOVES or _is_convertible_constant(op)]

@@ -45,23 +45,26 @@ class Contraction:
 
 
 def contraction(op: LinalgOp | None) -> Contraction | None:
-    """``op`` as a contraction, or None: a sum of products of two inputs of static shape, plain loop indices everywhere."""
+    """``op`` as a contraction, or None: a sum of products of two inputs of static shape.
+
+    Loop indices are plain, except for the left-hand side of a convolution, through which windows slide.
+    """
     if op is None or not op.static or len(op.inputs) != 2 or len(op.outputs) != 1 or not op.outputs[0].dims:
         return None
-    if not all(operand.plain for operand in op.operands) or not op.reductions:
+    if not op.reductions or not op.outputs[0].plain:
         return None
     widenings = _factors(op)
     if widenings is None:
         return None
     out = set(op.outputs[0].dims)
     inner = op.outputs[0].dims[-1]
-    sides = [operand for operand in op.inputs if inner in operand.dims]
+    sides = [operand for operand in op.inputs if inner in operand.loops]
     if len(sides) != 1:
         return None
     rhs = sides[0]
     lhs = next(operand for operand in op.inputs if operand is not rhs)
-    left, right = set(lhs.dims), set(rhs.dims)
-    if any((d in left) != (d in right) for d in op.reductions):
+    left, right = set(lhs.loops), set(rhs.loops)
+    if not rhs.plain or not (lhs.plain or lhs.windows) or any((d in left) != (d in right) for d in op.reductions):
         return None
     order = [d for d in op.outputs[0].dims if d is not None]
     return Contraction(

@@ -34,13 +34,26 @@ _COMBINERS = frozenset(
 class Operand:
     """One tensor operand of a linalg op: which loop indexes each of its dimensions (None: not a plain loop index).
 
-    ``shape`` holds static sizes, None for a dynamic one; scalars have no dimensions.
+    ``shape`` holds static sizes, None for a dynamic one; scalars have no dimensions.  ``expressions`` are the affine
+    expressions behind ``dims``.
     """
 
     value: Any
     shape: tuple[int | None, ...]
     dims: tuple[int | None, ...]
     element: Any
+    expressions: tuple[Any, ...] = ()
+
+    @property
+    def windows(self) -> tuple[int, ...]:
+        """The loops of dimensions that are not plain: of a window that slides."""
+        found = {d for dim, e in zip(self.dims, self.expressions, strict=True) if dim is None for d in expression_loops(e)}
+        return tuple(sorted(found))
+
+    @property
+    def loops(self) -> tuple[int, ...]:
+        """All loops that it varies with."""
+        return tuple(sorted({d for d in self.dims if d is not None} | set(self.windows)))
 
     @property
     def plain(self) -> bool:
@@ -154,10 +167,30 @@ def _is_scalar(op: Any) -> bool:
 def _operand(value: Any, affine_map: Any) -> Operand:
     dims = tuple(e.position if isinstance(e, ir.AffineDimExpr) else None for e in affine_map.results)
     if not isinstance(value.type, ir.RankedTensorType):
-        return Operand(value, (), dims, value.type)
+        return Operand(value, (), dims, value.type, tuple(affine_map.results))
     kind = ir.RankedTensorType(value.type)
     shape = tuple(None if kind.is_dynamic_dim(i) else kind.get_dim_size(i) for i in range(kind.rank))
-    return Operand(value, shape, dims, kind.element_type)
+    return Operand(value, shape, dims, kind.element_type, tuple(affine_map.results))
+
+
+def expression_loops(expression: Any) -> tuple[int, ...]:
+    """The loops that an affine expression varies with."""
+    if isinstance(expression, ir.AffineDimExpr):
+        return (expression.position,)
+    if isinstance(expression, ir.AffineBinaryExpr):
+        return (*expression_loops(expression.lhs), *expression_loops(expression.rhs))
+    return ()
+
+
+def coefficient(expression: Any, loop: int) -> int:
+    """The factor of ``loop`` in a linear expression: 2 for loop 0 in ``d0 * 2 + d3``."""
+    if isinstance(expression, ir.AffineDimExpr):
+        return int(expression.position == loop)
+    if isinstance(expression, ir.AffineAddExpr):
+        return coefficient(expression.lhs, loop) + coefficient(expression.rhs, loop)
+    if isinstance(expression, ir.AffineMulExpr) and isinstance(expression.rhs, ir.AffineConstantExpr):
+        return coefficient(expression.lhs, loop) * int(expression.rhs.value)
+    return 0
 
 
 def linalg_op(op: Any) -> LinalgOp | None:

@@ -7,7 +7,7 @@ block level, where its input is still in the second cache.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from mlirstack.schedules.contractions import Contraction, contraction
@@ -26,10 +26,11 @@ class CacheBlocks:
 
 @dataclass(frozen=True)
 class PackedLoops:
-    """The loops of a packed contraction: batch and other outer ones, row tiles and the rows in them, column panels and the
-    columns in them, summation."""
+    """The loops of a packed contraction: batch and other outer ones, rows of an image, row tiles and the rows in
+    them, column panels and the columns in them, summation."""
 
     outer: tuple[int, ...]
+    other_rows: tuple[int, ...]
     row_tile: int
     row: int
     panel: int
@@ -46,7 +47,8 @@ def packed_loops(op: LinalgOp) -> PackedLoops | None:
         return None
     *other_rows, row_tile, row = found.rows
     *other_columns, panel, column = found.columns
-    return PackedLoops((*found.batch, *other_rows, *other_columns), row_tile, row, panel, column, found.sums)
+    outer = (*found.batch, *other_columns)
+    return PackedLoops(outer, tuple(other_rows), row_tile, row, panel, column, found.sums)
 
 
 def _is_packed(found: Contraction) -> bool:
@@ -58,27 +60,26 @@ def block_sizes(op: LinalgOp, loops: PackedLoops, blocks: CacheBlocks) -> dict[i
     """Tile sizes of the parallel loops at block level; loops that fit in one block are left out."""
     shape = op.shape
     wanted = dict.fromkeys(loops.outer, 1)
-    wanted[loops.row_tile] = max(1, blocks.rows // shape[loops.row])
+    left = max(1, blocks.rows // shape[loops.row])
+    for loop in (loops.row_tile, *reversed(loops.other_rows)):
+        wanted[loop] = left
+        left = max(1, left // shape[loop])
     wanted[loops.panel] = max(1, blocks.columns // shape[loops.column])
     return {loop: size for loop, size in wanted.items() if size < shape[loop]}
 
 
 def tile_packed(script: Script, op: Handle, shape: Sequence[int], loops: PackedLoops, blocks: CacheBlocks) -> None:
-    """Loops inside a block: over the summation in blocks, panels, row tiles, and the summation one by one."""
-    rank = len(shape)
-    *other_sums, last = loops.sums
-    outer = [0] * rank
-    for loop in other_sums:
-        outer[loop] = int(shape[loop] > 1)
-    if shape[last] > blocks.sums + blocks.sums // 2:
-        outer[last] = blocks.sums
-    op = script.tile(op, outer)
-    panels = [0] * rank
-    panels[loops.panel] = int(shape[loops.panel] > 1)
-    op = script.tile(op, panels)
-    rows = [0] * rank
-    rows[loops.row_tile] = int(shape[loops.row_tile] > 1)
-    op = script.tile(op, rows)
-    steps = [0] * rank
-    steps[last] = int(shape[last] > 1)
-    script.tile(op, steps)
+    """Loops inside a block: over the summation in blocks, panels, row tiles, and the summation one by one.
+
+    A convolution sums over its window and the channels at once: its panel is read from the second cache in order.
+    """
+    last = loops.sums[-1]
+    if len(loops.sums) == 1 and shape[last] > blocks.sums + blocks.sums // 2:
+        op = _tile(script, op, shape, {last: blocks.sums})
+    op = _tile(script, op, shape, {loops.panel: 1})
+    op = _tile(script, op, shape, dict.fromkeys((*loops.other_rows, loops.row_tile), 1))
+    _tile(script, op, shape, dict.fromkeys(loops.sums, 1))
+
+
+def _tile(script: Script, op: Handle, shape: Sequence[int], sizes: Mapping[int, int]) -> Handle:
+    return script.tile(op, [sizes.get(loop, 0) if size > 1 else 0 for loop, size in enumerate(shape)])

@@ -7,7 +7,7 @@ too, which only has to be reshaped.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -18,7 +18,7 @@ from mlirstack.schedules.contractions import Contraction, Widening, contraction
 from mlirstack.schedules.cpu.machine import HOST, vector_bits
 from mlirstack.schedules.cpu.register_tile import Registers, RegisterTile, register_tile
 from mlirstack.schedules.cpu.tile_shape import Loop, Tiling, generic, pad_end, retile_elementwise
-from mlirstack.schedules.linalg_ops import linalg_op
+from mlirstack.schedules.linalg_ops import coefficient, expression_loops, linalg_op
 
 _FIXED = ("mlirstack.parameter", "mlirstack.prepared")
 _MIN_ROWS = 8  # below that a copy of B costs more than it saves
@@ -94,7 +94,7 @@ def _in_two_parts(found: Contraction, whole: int, tile: RegisterTile) -> Any:
     total = found.op.shape[row]
     result = found.out.value
     for start, size in ((0, whole), (whole, total - whole)):
-        lhs = _slice(found.lhs.value, found.lhs.dims.index(row), start, size)
+        lhs = _rows_of(found, start, size)
         position = found.out.dims.index(row)
         init = _slice(found.out.value, position, start, size)
         part = _packed(found, lhs, init, RegisterTile(min(tile.rows, size), tile.columns))
@@ -102,6 +102,15 @@ def _in_two_parts(found: Contraction, whole: int, tile: RegisterTile) -> Any:
         shape = list(part.type.shape)
         result = tensor.insert_slice(part, result, [], [], [], offsets, shape, [1] * len(shape))
     return result
+
+
+def _rows_of(found: Contraction, start: int, size: int) -> Any:
+    """The part of the left-hand side that rows ``start`` to ``start + size`` read."""
+    row = found.rows[-1]
+    (position,) = [i for i, e in enumerate(found.lhs.expressions) if row in expression_loops(e)]
+    step = coefficient(found.lhs.expressions[position], row)
+    extent = found.lhs.value.type.shape[position] - (found.op.shape[row] - size) * step
+    return _slice(found.lhs.value, position, start * step, extent)
 
 
 def _slice(value: Any, position: int, start: int, size: int) -> Any:
@@ -122,17 +131,21 @@ def _packed(found: Contraction, lhs: Any, init: Any, tile: RegisterTile) -> Any:
         rhs = pad_end(rhs, found.rhs.dims.index(column), padding)
         init = pad_end(init, found.out.dims.index(column), padding)
     split = Tiling({row: tile.rows, column: tile.columns})
-    lhs, lhs_loops = split.expand(lhs, found.lhs.dims)
     init, out_loops = split.expand(init, found.out.dims)
+    inner = [loop for d in (*found.batch, *found.rows, *found.columns, *found.sums) for loop in split.loops(d)]
+    position = {loop: i for i, loop in enumerate(inner)}
+    if found.lhs.windows:
+        lhs_map = _window_map(found, split, position)
+    else:
+        lhs, lhs_loops = split.expand(lhs, found.lhs.dims)
+        lhs_map = [position[loop] for loop in lhs_loops]
     lhs = _widened(lhs, found.lhs_widening)
     rhs, rhs_loops = split.expand(rhs, found.rhs.dims)
     rhs, rhs_loops = _copy(
         rhs, rhs_loops, [*_whole(found.batch), *_panelled(found.columns, split, found.sums)], found.rhs_widening
     )
-    inner = [loop for d in (*found.batch, *found.rows, *found.columns, *found.sums) for loop in split.loops(d)]
-    position = {loop: i for i, loop in enumerate(inner)}
     kinds = ["reduction" if loop[0] in found.sums else "parallel" for loop in inner]
-    maps = [[position[loop] for loop in loops] for loops in (lhs_loops, rhs_loops, out_loops)]
+    maps = [lhs_map, [position[loop] for loop in rhs_loops], [position[loop] for loop in out_loops]]
     result = generic([lhs, rhs], init, maps, kinds, _multiply_add)
     result = split.collapse(result, found.out.dims)
     return _slice(result, found.out.dims.index(column), 0, columns) if padding else result
@@ -143,6 +156,16 @@ def _multiply_add(x: Any, y: Any, accumulator: Any) -> Any:
     if isinstance(accumulator.type, ir.IntegerType):
         return arith.addi(accumulator, arith.muli(x, y))
     return arith.addf(accumulator, arith.mulf(x, y))
+
+
+def _window_map(found: Contraction, split: Tiling, position: Mapping[Loop, int]) -> Any:
+    """The map of a convolution's left-hand side, with the loop of a split row as tile times size plus row."""
+    loops = []
+    for d in range(len(found.op.sizes)):
+        outer, *inner = [ir.AffineDimExpr.get(position[loop]) for loop in split.loops(d)]
+        loops.append(outer * split.inner[d] + inner[0] if inner else outer)
+    renamed = ir.AffineMap.get(len(position), 0, loops)
+    return ir.AffineMap.get(len(position), 0, [e.compose(renamed) for e in found.lhs.expressions])
 
 
 def _panelled(dims: Sequence[int], split: Tiling, sums: Sequence[int]) -> list[Loop]:

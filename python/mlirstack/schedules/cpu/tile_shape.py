@@ -26,7 +26,10 @@ class Tiling:
         return ((dim, 0), (dim, 1)) if dim in self.inner else ((dim, 0),)
 
     def expand(self, value: Any, dims: Sequence[int | None]) -> tuple[Any, list[Loop]]:
-        """``value`` with the dimensions of split loops in two, and the loop of each of its dimensions."""
+        """``value`` with the dimensions of split loops in two, and the loop of each of its dimensions.
+
+        What fills or computes ``value`` elementwise for this use alone is built in the new shape right away.
+        """
         loops = [loop for d in dims if d is not None for loop in self.loops(d)]
         if len(loops) == len(dims):
             return value, loops
@@ -38,6 +41,10 @@ class Tiling:
         if fill is not None:
             empty = dialect("tensor").empty(shape, value.type.element_type)
             return dialect("linalg").fill(fill, outs=[empty]), loops
+        producer = _elementwise_producer(value)
+        if producer is not None:
+            own = Tiling({i: self.inner[d] for i, d in enumerate(dims) if d is not None and d in self.inner})
+            return _retiled(producer, {}, own), loops
         kind = ir.RankedTensorType.get(shape, value.type.element_type)
         return dialect("tensor").expand_shape(kind, value, self._groups(dims), [], shape), loops
 
@@ -72,19 +79,37 @@ def _fill(value: Any) -> Any | None:
     return None
 
 
+def _elementwise_producer(value: Any) -> LinalgOp | None:
+    """The elementwise op that computes ``value``, if nothing else uses it and it has no input as large as its result: a
+    broadcast bias, that costs nothing to move."""
+    owner = value.owner
+    if not isinstance(owner, (ir.Operation, ir.OpView)) or len(list(value.uses)) != 1:
+        return None
+    producer = linalg_op(owner)
+    if producer is None or not _is_elementwise(producer):
+        return None
+    return producer if all(len(o.dims) < len(producer.sizes) for o in producer.inputs) else None
+
+
+def plain_map(loops: int, dims: Sequence[int]) -> Any:
+    """The affine map of ``loops`` loops that picks ``dims``."""
+    return ir.AffineMap.get(loops, 0, [ir.AffineDimExpr.get(d) for d in dims])
+
+
 def generic(
     inputs: Sequence[Any],
     init: Any,
-    maps: Sequence[Sequence[int]],
+    maps: Sequence[Sequence[int] | Any],
     kinds: Sequence[str],
     body: Callable[..., Any],
 ) -> Any:
-    """The result of a linalg.generic; ``maps`` names the loop of each operand dimension, inputs first, then ``init``.
+    """The result of a linalg.generic; ``maps`` gives an affine map, or the loop of each dimension, of the operands: inputs
+    first, then ``init``.
 
     ``body`` takes the scalars of the operands and returns the scalar to yield.
     """
     count = len(kinds)
-    affine = [ir.AffineMap.get(count, 0, [ir.AffineDimExpr.get(d) for d in dims]) for dims in maps]
+    affine = [m if isinstance(m, ir.AffineMap) else plain_map(count, m) for m in maps]
     op = ir.Operation.create(
         "linalg.generic",
         results=[init.type],
@@ -140,41 +165,49 @@ def retile_elementwise(value: Any) -> None:
         groups = [list(map(int, group)) for group in collapse.operation.attributes["reassociation"]]
         packed = collapse.operation.operands[0]
         inner = {d: packed.type.shape[group[1]] for d, group in enumerate(groups) if len(group) == 2}
-        value = _retiled(user, value, packed, Tiling(inner))
+        split = Tiling(inner)
+        result = _retiled(user, {value: packed}, split)
+        with ir.InsertionPoint(user.op), user.op.location:
+            value = split.collapse(result, tuple(range(len(user.sizes))))
         user.op.results[0].replace_all_uses_with(value)
         user.op.erase()
         collapse.operation.erase()
 
 
-def _is_elementwise_over(op: LinalgOp, value: Any) -> bool:
+def _is_elementwise(op: LinalgOp) -> bool:
     identity = tuple(range(len(op.sizes)))
     if op.name != "linalg.generic" or not op.static or op.reductions or len(op.outputs) != 1:
         return False
-    if op.outputs[0].dims != identity or op.outputs[0].value == value or any(b.name == "linalg.index" for b in op.body):
+    if any(inner.name == "linalg.index" for inner in op.body):
         return False
+    return op.outputs[0].dims == identity and all(o.plain for o in op.operands)
+
+
+def _is_elementwise_over(op: LinalgOp, value: Any) -> bool:
     reading = [operand for operand in op.inputs if operand.value == value]
-    return all(o.plain for o in op.operands) and len(reading) == 1 and reading[0].dims == identity
+    if not _is_elementwise(op) or op.outputs[0].value == value:
+        return False
+    return len(reading) == 1 and reading[0].dims == tuple(range(len(op.sizes)))
 
 
-def _retiled(op: LinalgOp, value: Any, packed: Any, split: Tiling) -> Any:
+def _retiled(op: LinalgOp, replaced: Mapping[Any, Any], split: Tiling) -> Any:
+    """The elementwise op ``op`` over split loops; ``replaced`` gives operands that have the new shape already."""
     with ir.InsertionPoint(op.op), op.op.location:
         loops = [loop for d in range(len(op.sizes)) for loop in split.loops(d)]
         operands, maps = [], []
         for operand in op.operands:
-            if operand.value == value:
-                operands.append(packed)
+            if operand.value in replaced:
+                operands.append(replaced[operand.value])
                 maps.append(list(range(len(loops))))
                 continue
             expanded, own = split.expand(operand.value, operand.dims) if operand.dims else (operand.value, [])
             operands.append(expanded)
             maps.append([loops.index(loop) for loop in own])
-        body = _BodyCopy(op)
-        result = generic(operands[:-1], operands[-1], maps, ["parallel"] * len(loops), body)
-        return split.collapse(result, tuple(range(len(op.sizes))))
+        return generic(operands[:-1], operands[-1], maps, ["parallel"] * len(loops), BodyCopy(op))
 
 
 @dataclass(frozen=True)
-class _BodyCopy:
+class BodyCopy:
     """The body of an elementwise op, built again over other scalars."""
 
     op: LinalgOp

@@ -49,13 +49,13 @@ def tile_kernel(script: Script, symbol: str, kind: str, ops: Sequence[LinalgOp],
     """The section of one kernel: fused into row loops where its ops form a chain, op by op otherwise."""
     unrolling = Unrolling()
     plans = [plan_nest(op, bits, unrolling) for op in ops]
-    if not any(plans):
+    packed = [(i, loops) for i, op in enumerate(ops) if (loops := packed_loops(op))]
+    if not any(plans) and not packed:
         return
     script.comment(f"@{symbol}: {kind}")
     function = script.function(symbol)
     handles = script.linalg_ops(function, len(ops))
     fusion = plan_fusion(ops)
-    packed = [(i, loops) for i, op in enumerate(ops) if (loops := packed_loops(op))]
     if len(packed) == 1:
         _tile_contraction(script, function, symbol, ops, handles, fusion, packed[0], bits, unrolling)
     elif fusion and plans[fusion.terminal]:

@@ -35,12 +35,9 @@ def _lower(script: Script, symbol: str) -> None:
         "vector.lower_contraction lowering_strategy = outerproduct",
         "vector.transfer_permutation_patterns",
     )
-    script.apply_patterns(
-        function,
-        "vector.lower_outerproduct",
-        "vector.lower_broadcast",
-        "canonicalization",
-    )
+    # Canonicalization undoes what the lowering of broadcasts does: apart, or they go on forever.
+    script.apply_patterns(function, "vector.lower_outerproduct", "vector.lower_broadcast")
+    script.apply_patterns(function, "canonicalization")
     script.apply_patterns(function, "vector.reorder_multi_reduction_dims lowering_strategy = innerreduction")
     script.apply_patterns(function, "vector.multi_reduction_flattening lowering_strategy = innerreduction")
     script.apply_patterns(function, "vector.multi_reduction_unrolling lowering_strategy = innerreduction")
