@@ -22,6 +22,7 @@ from mlirstack.pipeline.stage import Pipeline, Stage
 from mlirstack.pipeline.step import Pass
 from mlirstack.pipelines.frontend import frontend_stages
 from mlirstack.schedules.cpu.packing import PackContractions
+from mlirstack.schedules.cpu.parallel import ParallelizeKernels
 from mlirstack.schedules.cpu.tiling import TileKernels
 from mlirstack.schedules.cpu.unit_loops import DropUnitLoops
 from mlirstack.schedules.cpu.vector_lowering import LowerVectors
@@ -163,6 +164,7 @@ LOOPS = Stage(
         VectorMath(),
         # Contractions to outer products, transfers to one-dimensional loads and stores.
         LowerVectors(),
+        Pass("scf-forall-to-parallel", on=FUNCTION),
         Pass("tm-tensor-to-loops", on=FUNCTION),
         # memref.copy would call a runtime library that is not shipped: copies become linalg ops, then loops.
         Pass("refback-munge-memref-copy", on=FUNCTION),
@@ -181,51 +183,68 @@ _NARROW_FLOATS = (
     Pass("arith-expand", {"include-bf16": True}, on=FUNCTION),
 )
 
-LLVM = Stage(
-    "llvm",
-    "llvm",
-    (
-        *_NARROW_FLOATS,
-        Pass("lower-vector-multi-reduction", on=FUNCTION),
-        Pass("lower-vector-mask", on=FUNCTION),
-        Pass("convert-vector-to-scf"),
-        Pass("fold-memref-alias-ops", on=FUNCTION),
-        Pass("expand-strided-metadata"),
-        Pass("lower-affine"),
-        Pass("convert-scf-to-cf"),
-        # Needs blocks, not loops, to leave a function early.
-        AssertsToErrors(),
-        Pass("convert-complex-to-standard", on=FUNCTION),
-        Pass("convert-vector-to-llvm"),
-        Pass("convert-math-to-llvm"),
-        Pass("convert-math-to-libm"),
-        Pass("convert-complex-to-llvm"),
-        Pass("convert-index-to-llvm"),
-        Pass("convert-ub-to-llvm"),
-        Pass("finalize-memref-to-llvm"),
-        Pass("convert-func-to-llvm"),
-        Pass("convert-cf-to-llvm"),
-        # expand-strided-metadata and finalize-memref-to-llvm leave address arithmetic.
-        Pass("lower-affine"),
-        Pass("convert-arith-to-llvm"),
-        Pass("reconcile-unrealized-casts"),
+
+def _llvm(threads: int) -> Stage:
+    threading = (
+        Pass("convert-scf-to-openmp", {"num-threads": threads}),
+        # Bodies are wrapped in a scope for stack memory, which goes away where there is none.
         Pass("canonicalize"),
-        Pass("cse"),
-        # LLVM's back end aborts on some vectors of bf16; it never sees one.
-        BfloatBits(),
-        Pass("canonicalize"),
-        ExportEntries(),
-        Pass("symbol-dce"),
-    ),
-    "LLVM dialect: one function per kernel, entry points that take one pointer",
-)
+    )
+    return Stage(
+        "llvm",
+        "llvm",
+        (
+            *_NARROW_FLOATS,
+            Pass("lower-vector-multi-reduction", on=FUNCTION),
+            Pass("lower-vector-mask", on=FUNCTION),
+            Pass("convert-vector-to-scf"),
+            Pass("fold-memref-alias-ops", on=FUNCTION),
+            Pass("expand-strided-metadata"),
+            Pass("lower-affine"),
+            *(threading if threads > 1 else ()),
+            Pass("convert-scf-to-cf"),
+            # Needs blocks, not loops, to leave a function early.
+            AssertsToErrors(),
+            Pass("convert-complex-to-standard", on=FUNCTION),
+            Pass("convert-vector-to-llvm"),
+            Pass("convert-math-to-llvm"),
+            Pass("convert-math-to-libm"),
+            Pass("convert-complex-to-llvm"),
+            Pass("convert-index-to-llvm"),
+            Pass("convert-ub-to-llvm"),
+            Pass("finalize-memref-to-llvm"),
+            *((Pass("convert-openmp-to-llvm"),) if threads > 1 else ()),
+            Pass("convert-func-to-llvm"),
+            Pass("convert-cf-to-llvm"),
+            # expand-strided-metadata and finalize-memref-to-llvm leave address arithmetic.
+            Pass("lower-affine"),
+            Pass("convert-arith-to-llvm"),
+            Pass("reconcile-unrealized-casts"),
+            Pass("canonicalize"),
+            Pass("cse"),
+            # LLVM's back end aborts on some vectors of bf16; it never sees one.
+            BfloatBits(),
+            Pass("canonicalize"),
+            ExportEntries(),
+            Pass("symbol-dce"),
+        ),
+        "LLVM dialect: one function per kernel, entry points that take one pointer",
+    )
+
 
 LLVMIR = Stage("llvmir", "llvmir", (TranslateToLlvmIr(),), "LLVM IR, before LLVM's own optimizations")
 ASM = Stage("asm", "asm", (Disassemble(),), "disassembly of the object: what runs")
 
 
 def cpu_pipeline(route: str, level: str, *, threads: int = 1, opt_level: int = 2) -> Pipeline:
-    """The stage table for a program at ``level`` that takes ``route`` ("tosa" or "linalg")."""
+    """The stage table for a program at ``level`` that takes ``route`` ("tosa" or "linalg"), each kernel on ``threads``."""
+    parallel = Stage(
+        "parallel",
+        "linalg",
+        (ParallelizeKernels(threads),),
+        "large kernels split among threads",
+    )
     compiled = Stage("object", "object", (CompileObject(opt_level),), "relocatable object for this machine's processor")
-    back = (PREPARED, FUSED, PACKED, KERNELS, TILED, VECTORIZED, BUFFERIZED, LOOPS, LLVM, LLVMIR, compiled, ASM)
+    kernels = (KERNELS, parallel) if threads > 1 else (KERNELS,)
+    back = (PREPARED, FUSED, PACKED, *kernels, TILED, VECTORIZED, BUFFERIZED, LOOPS, _llvm(threads), LLVMIR, compiled, ASM)
     return Pipeline("cpu", (*frontend_stages(route, level), *back), "linalg to native code for this machine's processor")

@@ -328,3 +328,25 @@ def test_a_call_costs_microseconds() -> None:
             run([x])
         best = min(best, (time.perf_counter() - started) / 500)
     assert best < 15e-6
+
+
+def test_threads_share_large_kernels_and_give_the_same_numbers() -> None:
+    x, w = draw(256, 256), draw(256, 256, seed=1)
+
+    def function(x: Tensor, w: Tensor) -> Tensor:
+        return torch.softmax(torch.tanh(x @ w), dim=-1)
+
+    single, shared = (compiled(function, x, w, threads=threads) for threads in (1, 2))
+    assert shared.lowering is not None and single.lowering is not None
+    assert "scf.forall" in shared.source("parallel")
+    assert shared.lowering["llvm"].ops["omp.parallel"] >= 2
+    assert "omp.parallel" not in single.lowering["llvm"].ops
+    torch.testing.assert_close(shared(x, w), single(x, w))
+    torch.testing.assert_close(shared(x, w), function(x, w))
+
+
+def test_small_kernels_are_not_shared() -> None:
+    x = draw(8, 8)
+    function = compiled(torch.exp, x, threads=2)
+    assert function.lowering is not None
+    assert "omp.parallel" not in function.lowering["llvm"].ops

@@ -14,6 +14,7 @@ STEPS: dict[str, str] = {
     "mlirstack-cpu-drop-unit-loops": "mlirstack.schedules.cpu.unit_loops:DropUnitLoops",
     "mlirstack-cpu-lower-vectors": "mlirstack.schedules.cpu.vector_lowering:LowerVectors",
     "mlirstack-cpu-pack": "mlirstack.schedules.cpu.packing:PackContractions",
+    "mlirstack-cpu-parallelize": "mlirstack.schedules.cpu.parallel:ParallelizeKernels",
     "mlirstack-cpu-tile": "mlirstack.schedules.cpu.tiling:TileKernels",
     "mlirstack-cpu-vectorize": "mlirstack.schedules.cpu.vectorize:VectorizeKernels",
     "mlirstack-describe-entries": "mlirstack.passes.entry:DescribeEntries",

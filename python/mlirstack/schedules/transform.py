@@ -126,6 +126,13 @@ class Script:
         )
         return Handle(f"{name}#0" if loops > 1 else name)
 
+    def fuse_parallel(self, op: Handle, sizes: Sequence[int]) -> None:
+        """Tile ``op`` with one ``scf.forall`` and fuse its producers into it, as far as they tile."""
+        self._emit(
+            f"{self._fresh('tiled')}, {self._fresh('loop')} = transform.structured.fuse {op} tile_sizes {_list(sizes)}"
+            f" {{apply_cleanup, use_forall}} : ({op.type}) -> ({ANY}, {ANY})"
+        )
+
     def tile_reduction(self, op: Handle, sizes: Sequence[int]) -> tuple[Handle, Handle, Handle]:
         """Tile reduction loops, keeping one partial result for each point of the tile.
 
