@@ -9,7 +9,7 @@ import re
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mlirstack.bindings import UNREGISTERED_DIALECTS, core, lazy_context, load_unregistered_dialects
 from mlirstack.opt import printing
@@ -18,8 +18,10 @@ from mlirstack.opt.elements import MODULE, Plan, plans, reproducer_of
 from mlirstack.opt.flags import FlagError, Invocation
 from mlirstack.opt.manager import Tracing, build, instrument, only_translations, pretty, raised
 from mlirstack.opt.source import Chunk
-from mlirstack.opt.timing import Report
 from mlirstack.opt.verify import Verifier
+
+if TYPE_CHECKING:
+    from mlirstack.opt.timing import Report
 
 _SHOWS_LOCATIONS = re.compile(r"location|debug-info|di-scope|mlirstack-|iree-")
 
@@ -212,6 +214,8 @@ def _run(
 
 
 def _translate(translations: tuple[Any, ...], payload: Any) -> Any:
+    if not translations:
+        return payload
     from mlirstack.errors import MlirstackError
 
     for step in translations:

@@ -71,12 +71,15 @@ def _work(invocation: Invocation, chunks: list[Chunk], progress: Progress) -> in
     from mlirstack.opt.diagnostics import emit, frame_messages
     from mlirstack.opt.dumps import is_filtered
     from mlirstack.opt.engine import run_chunk
-    from mlirstack.opt.timing import Report
 
     if is_filtered(invocation):
         frame_messages()
     core()  # loading it is nobody's time
-    timing = Report() if invocation.on("mlir-timing") else None
+    timing = None
+    if invocation.on("mlir-timing"):
+        from mlirstack.opt.timing import Report
+
+        timing = Report()
     outputs: list[bytes] = []
     succeeded = True
     for index, chunk in enumerate(chunks):
