@@ -21,7 +21,8 @@ from mlirstack.pipeline.step import PythonPass
 class AssertsToErrors(PythonPass):
     """Before: control flow is a graph of blocks (no scf loops around assertions).  After: no ``cf.assert``; a function that
     held one, or calls one that did, takes a trailing ``memref<i64>``, stores the number of the failed check there (messages
-    are an attribute of the module, numbered from 1) and returns at once, with unspecified results.
+    are an attribute of the module, numbered from 1) and returns at once, with unspecified results.  What the call had
+    allocated until then is not released.
 
     ::
 

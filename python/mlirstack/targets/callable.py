@@ -52,8 +52,9 @@ class CompiledFunction:
         self._out_spec = trees.loads(signature.out_spec)
         self._inputs = [spec for spec in signature.arguments if spec.kind == "input"]
         self._checks = [_tensor_check(spec) for spec in self._inputs]
-        leaves = self._in_spec.num_leaves
-        positional = pytree.tree_structure(((0,) * leaves, {}))
+        self._leaves = [spec.leaf for spec in self._inputs if spec.leaf is not None]
+        self._leaf_count = self._in_spec.num_leaves
+        positional = pytree.tree_structure(((0,) * self._leaf_count, {}))
         self._is_positional = self._in_spec == positional
         self._out_is_leaf = self._out_spec.is_leaf()
 
@@ -112,7 +113,10 @@ class CompiledFunction:
         """The quick check: every input a tensor of the one static shape and dtype, on the CPU."""
         if self.signature.specialized:
             return False
-        return all(check is not None and check(leaves) for check in self._checks)
+        for check in self._checks:  # noqa: SIM110  (a generator costs more than the checks)
+            if check is None or not check(leaves):
+                return False
+        return True
 
     def _check(self, leaves: Sequence[Any]) -> None:
         """The thorough check, with messages."""

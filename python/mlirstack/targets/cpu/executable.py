@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,23 +14,7 @@ from mlirstack.targets.base import Artifact, Executable
 from mlirstack.targets.cpu.loader import LLVMIR_FILE, OBJECT_FILE, EntryPoint, LoadedObject
 from mlirstack.targets.cpu.memref import Frame, Layout, adopt, dtype_of
 
-
-@dataclass(frozen=True)
-class _Input:
-    """A tensor that is given anew in each call: position among the inputs, its descriptor's word, is its shape known?"""
-
-    position: int
-    word: int
-    is_static: bool
-
-
-@dataclass(frozen=True)
-class _Out:
-    """An out-parameter: its descriptor's word, shape and dtype."""
-
-    word: int
-    shape: tuple[int, ...]
-    dtype: torch.dtype
+_empty_like = torch.empty_like
 
 
 class CpuExecutable(Executable):
@@ -47,6 +30,7 @@ class CpuExecutable(Executable):
         if main is None:
             raise BundleError("the object has no entry point 'main'")
         self._layout = Layout.of(main)
+        self._error, self._returned = self._layout.error, self._layout.returned
         self._call: EntryPoint = self._code.entry(abi.MAIN)
         self._results = _result_dtypes(main, signature.results)
         self._prepared = _prepare(self._code, signature, parameters)
@@ -60,7 +44,8 @@ class CpuExecutable(Executable):
         written = {mutation.name for mutation in signature.mutations if mutation.name is not None}
         self._fixed: list[tuple[int, torch.Tensor]] = []
         self._live: list[tuple[int, torch.Tensor]] = []  # parameters that the program writes to, and that may move
-        self._tensors: list[_Input] = []
+        # Plain tuples, read in every call: position among the inputs, word of the descriptor, is the shape known?
+        self._tensors: list[tuple[int, int, bool]] = []
         self._scalars: list[tuple[int, int, abi.ValueAbi]] = []
         for word, value in zip(self._layout.inputs, main.inputs, strict=True):
             assert value.index is not None
@@ -77,9 +62,10 @@ class CpuExecutable(Executable):
             elif value.shape is None:
                 self._scalars.append((user.index(value.index), word, value))
             else:
-                self._tensors.append(_Input(user.index(value.index), word, value.is_static))
+                self._tensors.append((user.index(value.index), word, value.is_static))
+        # Word of the descriptor, and a tensor of one element of memory that has the result's shape and dtype.
         self._outs = [
-            _Out(word, _static_shape(value), dtype)
+            (word, torch.empty((), dtype=dtype).expand(_static_shape(value)))
             for word, value, dtype in zip(self._layout.outs, main.outs, self._results, strict=False)
         ]
 
@@ -95,27 +81,27 @@ class CpuExecutable(Executable):
         frame = self._pool.pop() if self._pool else self._new_frame()
         words = frame.words
         kept: list[torch.Tensor] = []  # copies that must live until the call is over
-        for given in self._tensors:
-            tensor = inputs[given.position]
+        for position, word, is_static in self._tensors:
+            tensor = inputs[position]
             if not tensor.is_contiguous() or tensor.is_conj() or tensor.is_neg():
                 tensor = _plain(tensor)
                 kept.append(tensor)
                 self.copies += 1
-            word = given.word
             words[word] = words[word + 1] = tensor.data_ptr()
-            if not given.is_static:
+            if not is_static:
                 frame.set_shape(word, tensor.shape)
         if self._scalars or self._live:
             self._set_rare(frame, inputs, kept)
-        outs = []
-        for out in self._outs:
-            result = torch.empty(out.shape, dtype=out.dtype)
-            outs.append(result)
-            words[out.word] = words[out.word + 1] = result.data_ptr()
+        results = []
+        for word, like in self._outs:
+            result = _empty_like(like)  # quicker than torch.empty with a shape and a dtype
+            results.append(result)
+            words[word] = words[word + 1] = result.data_ptr()
         self._call(frame.address)
-        if self._layout.error is not None and words[self._layout.error]:
+        if self._error is not None and words[self._error]:
             self._raise(frame)
-        results = outs if not self._layout.returned else self._with_returned(frame, outs)
+        if self._returned:
+            results = self._with_returned(frame, results)
         self._pool.append(frame)
         return results
 
@@ -140,7 +126,7 @@ class CpuExecutable(Executable):
     def _with_returned(self, frame: Frame, outs: list[torch.Tensor]) -> list[Any]:
         function = self._layout.function
         values: list[Any] = list(outs)
-        for word, value in zip(self._layout.returned, function.returned, strict=True):
+        for word, value in zip(self._returned, function.returned, strict=True):
             if value.shape is None:
                 values.append(frame.scalar(word, value))
             else:
@@ -148,9 +134,9 @@ class CpuExecutable(Executable):
         return [values[i] for i in function.order]
 
     def _raise(self, frame: Frame) -> None:
-        assert self._layout.error is not None
-        number = frame.words[self._layout.error]
-        frame.words[self._layout.error] = 0
+        assert self._error is not None
+        number = frame.words[self._error]
+        frame.words[self._error] = 0
         self._pool.append(frame)
         raise RuntimeCheckError(
             f"a check of the model failed at run time: {self._code.abi.asserts[number - 1]}",
