@@ -4,7 +4,7 @@
 // Level: nvvm, the device side of llvm.
 // Before: gpu and nvgpu. After: LLVM IR for NVPTX, then PTX.
 // Natural here: nothing but the right instruction; what it costs was decided above.
-// Try: mlirstack-translate dialect_samples/nvvm.mlir --mlir-to-llvmir
+// Try: mlirstack-translate dialect_samples/nvvm.mlir --mlir-to-llvmir | mlirstack-translate --llvmir-to-ptx --mcpu=sm_90a --mattr=+ptx83
 //
 // RUN: mlirstack-translate %s --mlir-to-llvmir | FileCheck %s --check-prefix=IR
 // RUN: mlirstack-translate %s --mlir-to-llvmir | mlirstack-translate --llvmir-to-ptx --mcpu=sm_90a --mattr=+ptx83 | FileCheck %s --check-prefix=PTX
