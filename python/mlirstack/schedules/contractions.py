@@ -24,7 +24,8 @@ class Widening:
 class Contraction:
     """``out[batch, rows, columns] += lhs[batch, rows, sums] * rhs[batch, columns, sums]``, loops by number.
 
-    The right-hand side is the operand along whose loops the output is contiguous.  The widenings convert the elements of an
+    The right-hand side is the operand along whose loops the output is contiguous; of a convolution it is the filter, and
+    the output of one with channels first is contiguous along rows.  The widenings convert the elements of an
     operand to the type of the output, in which the products are summed.
     """
 
@@ -58,11 +59,12 @@ def contraction(op: LinalgOp | None) -> Contraction | None:
         return None
     out = set(op.outputs[0].dims)
     inner = op.outputs[0].dims[-1]
-    sides = [operand for operand in op.inputs if inner in operand.loops]
+    sliding = [operand for operand in op.inputs if operand.windows]
+    sides = sliding or [operand for operand in op.inputs if inner not in operand.loops]
     if len(sides) != 1:
         return None
-    rhs = sides[0]
-    lhs = next(operand for operand in op.inputs if operand is not rhs)
+    lhs = sides[0]
+    rhs = next(operand for operand in op.inputs if operand is not lhs)
     left, right = set(lhs.loops), set(rhs.loops)
     if not rhs.plain or not (lhs.plain or lhs.windows) or any((d in left) != (d in right) for d in op.reductions):
         return None

@@ -33,13 +33,15 @@ class NestPlan:
 
     ``sizes``: loop sizes as they stand; ``vector``: loop → tile size, the loops that become vector dimensions;
     ``partial``: the reduction loops over which partial results are kept (the innermost one is a vector dimension).
-    All other loops step by one.
+    All other loops step by one.  ``carried``: a
+    loop hands a vector of that length on to its next iteration, which LLVM does in registers for powers of two only.
     """
 
     sizes: tuple[int, ...]
     vector: Mapping[int, int]
     reductions: tuple[int, ...] = ()
     partial: tuple[int, ...] = ()
+    carried: bool = False
 
 
 def lanes(op: LinalgOp, vector_bits: int) -> int:
@@ -77,9 +79,10 @@ def plan_nest(
     if op.reductions:
         if inner in op.reductions:
             tile = width * unrolling.accumulators
-            return NestPlan(sizes, {inner: min(tile, sizes[inner])}, op.reductions, op.reductions)
+            carried = any(sizes[d] > 1 for d in op.reductions if d != inner)
+            return NestPlan(sizes, {inner: min(tile, sizes[inner])}, op.reductions, op.reductions, carried)
         tile = width * unrolling.columns
-        return NestPlan(sizes, {inner: min(tile, sizes[inner])}, op.reductions)
+        return NestPlan(sizes, {inner: min(tile, sizes[inner])}, op.reductions, carried=True)
     across = transposed(op, inner)
     if across:
         side = min(width, 16)
@@ -101,24 +104,54 @@ def tile_nest(script: Script, op: Handle, plan: NestPlan) -> None:
     if plan.partial:
         _tile_partial(script, op, plan)
         return
-    pieces = [(op, dict(enumerate(plan.sizes)))]
-    for dim, tile in plan.vector.items():
-        pieces = [piece for handle, sizes in pieces for piece in _split(script, handle, sizes, dim, tile)]
+    pieces = [(op, dict(enumerate(plan.sizes)), dict(plan.vector))]
+    for dim in plan.vector:
+        pieces = [piece for given in pieces for piece in split_nest(script, *given, dim, carried=plan.carried)]
     order = [d for d in range(len(plan.sizes)) if d not in plan.reductions] + list(plan.reductions)
-    for handle, sizes in pieces:
+    for handle, sizes, vector in pieces:
         steps = [0] * len(sizes)
         for dim, size in sizes.items():
-            tile = plan.vector.get(dim, 1)
+            tile = vector.get(dim, 1)
             steps[dim] = tile if size > tile else 0
         script.tile(handle, steps, order if order != sorted(order) else ())
 
 
-def _split(script: Script, op: Handle, sizes: dict[int, int], dim: int, tile: int) -> list[tuple[Handle, dict[int, int]]]:
-    whole, rest = sizes[dim] // tile * tile, sizes[dim] % tile
-    if not rest or not whole:
-        return [(op, sizes)]
-    low, high = script.split(op, dim, whole)
-    return [(low, {**sizes, dim: whole}), (high, {**sizes, dim: rest})]
+Piece = tuple[Handle, dict[int, int], dict[int, int]]  # an op, its loop sizes, the tile sizes of its vector loops
+
+
+def split_nest(
+    script: Script, op: Handle, sizes: dict[int, int], vector: dict[int, int], dim: int, *, carried: bool
+) -> list[Piece]:
+    """Cut loop ``dim`` where its tile size, or that of the last piece, ends."""
+    pieces: list[Piece] = []
+    lengths = cut(sizes[dim], vector[dim], powers_of_two=carried)
+    for i, (length, tile) in enumerate(lengths):
+        rest = op
+        if i < len(lengths) - 1:
+            op, rest = script.split(op, dim, length)
+        pieces.append((op, {**sizes, dim: length}, {**vector, dim: tile}))
+        op = rest
+    return pieces
+
+
+def cut(size: int, tile: int, *, powers_of_two: bool) -> list[tuple[int, int]]:
+    """Lengths of the pieces of a loop, and the vector length in each: what ``tile`` divides, and the rest as a whole.
+
+    With ``powers_of_two`` the rest is cut further, down to three elements and less: 23 by 16 is 16, 4, 3.
+    """
+    pieces: list[tuple[int, int]] = []
+    if powers_of_two and tile & (tile - 1) and tile > 3:
+        tile = 1 << (tile.bit_length() - 1)
+    while size:
+        if not powers_of_two or tile <= 3:
+            whole = size // tile * tile
+            return pieces + [(n, min(tile, n)) for n in (whole, size - whole) if n]
+        whole = size // tile * tile
+        if whole:
+            pieces.append((whole, tile))
+        size -= whole
+        tile = size if size <= 3 else tile // 2
+    return pieces
 
 
 def _tile_partial(script: Script, op: Handle, plan: NestPlan) -> None:
@@ -126,8 +159,10 @@ def _tile_partial(script: Script, op: Handle, plan: NestPlan) -> None:
     outer = [0 if d in plan.reductions or size == 1 else 1 for d, size in enumerate(plan.sizes)]
     op = script.tile(op, outer)
     sizes = {d: size if d in plan.reductions else 1 for d, size in enumerate(plan.sizes)}
-    (dim, tile), *_ = plan.vector.items()
-    for handle, part in _split(script, op, sizes, dim, tile):
-        steps = [min(part[d], plan.vector.get(d, 1)) if d in plan.partial else 0 for d in range(len(part))]
+    pieces = [(op, sizes, dict(plan.vector))]
+    for dim in plan.vector:
+        pieces = [piece for given in pieces for piece in split_nest(script, *given, dim, carried=plan.carried)]
+    for handle, part, vector in pieces:
+        steps = [min(part[d], vector.get(d, 1)) if d in plan.partial else 0 for d in range(len(part))]
         if any(step and part[d] > step for d, step in enumerate(steps)):
             script.tile_reduction(handle, steps)

@@ -17,11 +17,12 @@ from mlirstack.pipeline.step import PythonPass
 from mlirstack.schedules.contractions import Contraction, Widening, contraction
 from mlirstack.schedules.cpu.machine import HOST, vector_bits
 from mlirstack.schedules.cpu.register_tile import Registers, RegisterTile, register_tile
-from mlirstack.schedules.cpu.tile_shape import Loop, Tiling, generic, pad_end, retile_elementwise
+from mlirstack.schedules.cpu.tile_shape import BodyCopy, Loop, Tiling, fill_of, generic, pad_end, retile_elementwise
 from mlirstack.schedules.linalg_ops import coefficient, expression_loops, linalg_op
 
 _FIXED = ("mlirstack.parameter", "mlirstack.prepared")
 _MIN_ROWS = 8  # below that a copy of B costs more than it saves
+_MIN_COLUMNS = 4  # less than that leaves most of a register empty
 _MIN_WORK = 1 << 12  # multiplications below which nothing is worth a reshape
 
 
@@ -50,6 +51,8 @@ def is_worth_packing(found: Contraction) -> bool:
     """Does the copy of the right-hand side pay?"""
     if found.op.points < _MIN_WORK or not found.rows or not found.columns:
         return False
+    if found.op.shape[found.columns[-1]] < _MIN_COLUMNS:
+        return False
     rows = 1
     for d in found.rows:
         rows *= found.op.shape[d]
@@ -71,6 +74,8 @@ def is_fixed(value: Any) -> bool:
 
 def pack(found: Contraction, bits: int) -> None:
     """Replace a contraction by its packed form, and the elementwise ops over its result with it."""
+    if found.out.dims[-1] != found.columns[-1]:
+        found = channels_last(found)
     element = found.out.element
     row, column = found.rows[-1], found.columns[-1]
     sizes = found.op.shape
@@ -86,6 +91,31 @@ def pack(found: Contraction, bits: int) -> None:
     found.op.op.erase()
     if len(uses) == 1:
         retile_elementwise(result)
+
+
+def channels_last(found: Contraction) -> Contraction:
+    """The same contraction with the columns of its result innermost, and a transpose behind it."""
+    old, tensor = found.op, dialect("tensor")
+    order = [*found.batch, *found.rows, *found.columns]
+    shape = [old.shape[d] for d in order]
+    back = [[order.index(d) for d in found.out.dims if d is not None], list(range(len(order)))]
+    kinds = ["reduction" if d in old.reductions else "parallel" for d in range(len(old.sizes))]
+    with ir.InsertionPoint(old.op), old.op.location:
+        init = fill_of(found.out.value)
+        empty = tensor.empty(shape, found.out.element)
+        if init is not None:
+            start = dialect("linalg").fill(init, outs=[empty])
+        else:
+            start = generic([found.out.value], empty, back, ["parallel"] * len(order), lambda x, _: x)
+        maps = [ir.AffineMap.get(len(old.sizes), 0, list(operand.expressions)) for operand in old.inputs]
+        result = generic([o.value for o in old.inputs], start, [*maps, order], kinds, BodyCopy(old))
+        target = tensor.empty([old.shape[d] for d in found.out.dims if d is not None], found.out.element)
+        restored = generic([result], target, back[::-1], ["parallel"] * len(order), lambda x, _: x)
+    old.op.results[0].replace_all_uses_with(restored)
+    old.op.erase()
+    again = contraction(linalg_op(result.owner))
+    assert again is not None
+    return again
 
 
 def _in_two_parts(found: Contraction, whole: int, tile: RegisterTile) -> Any:

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+_MAX_ROWS = 16
+# What a column costs in a panel of two registers, one, a half, …: more loads and broadcasts for each multiplication.
+_PANEL_COST = (1.0, 1.1, 1.5, 3.0, 6.0)
+_PADDING_COST = 1.1  # the padded result is copied
+
 
 @dataclass(frozen=True)
 class RegisterTile:
-    """``rows`` x ``columns`` accumulators; ``padded_columns`` where the matrix must be widened to a multiple first."""
+    """``rows`` x ``columns`` accumulators.  Columns that they do not divide are padded, rows are cut."""
 
     rows: int
     columns: int
@@ -29,32 +34,29 @@ class Registers:
 def register_tile(rows: int, columns: int, registers: Registers) -> RegisterTile:
     """The tile for a result of ``rows`` x ``columns``.
 
-    Columns: two registers, as many as one row of B can feed before its loads dominate; one, where only that divides the
-    columns; more for one or two rows, which would otherwise wait for each addition.  A size that no register divides is
-    taken whole where it is small, and is left to padding otherwise.  Rows: as many as the remaining registers hold, in
-    equal parts where the rows divide, else with a rest.
+    Columns are a power of two: LLVM keeps a vector of any other length in scalars when a loop carries it.  Two registers
+    are as many as one row of B can feed before its loads dominate; one or two rows take more, which would otherwise wait
+    for each addition.  Rows: as many as the remaining registers hold, in equal parts where the rows divide, else with a
+    rest.
     """
-    width = _columns(rows, columns, registers)
+    width = _columns(rows, columns, registers.lanes)
     wide = -(-width // registers.lanes)
     most = max(1, (registers.count - 1 - wide) // wide)
-    return RegisterTile(_rows(rows, min(most, 16)), width)
+    return RegisterTile(_rows(rows, min(most, _MAX_ROWS)), width)
 
 
-def _columns(rows: int, columns: int, registers: Registers) -> int:
-    lanes = registers.lanes
+def _columns(rows: int, columns: int, lanes: int) -> int:
     if rows <= 2:
-        for count in (8, 6, 4, 3):
+        for count in (8, 4):
             if columns % (count * lanes) == 0:
                 return count * lanes
-    for width in (2 * lanes, lanes):
-        if columns % width == 0:
-            return width
-    if columns <= 2 * lanes:
-        return columns
-    for width in (5 * lanes // 2, 3 * lanes // 2):
-        if columns % width == 0:
-            return width
-    return 2 * lanes if columns > 8 * lanes else lanes
+    widths = [w for w in (2 * lanes, lanes, lanes // 2, lanes // 4, lanes // 8) if w >= 1]
+
+    def cost(width: int, factor: float) -> float:
+        padded = -(-columns // width) * width
+        return padded * factor * (_PADDING_COST if padded != columns else 1.0)
+
+    return min(zip(widths, _PANEL_COST, strict=False), key=lambda choice: cost(*choice))[0]
 
 
 def _rows(rows: int, most: int) -> int:

@@ -37,10 +37,12 @@ class Tiling:
         for d, size in zip(dims, value.type.shape, strict=True):
             assert d is not None
             shape += [size // self.inner[d], self.inner[d]] if d in self.inner else [size]
-        fill = _fill(value)
+        fill = fill_of(value)
         if fill is not None:
             empty = dialect("tensor").empty(shape, value.type.element_type)
             return dialect("linalg").fill(fill, outs=[empty]), loops
+        if is_op(value, "tensor.empty"):
+            return dialect("tensor").empty(shape, value.type.element_type), loops
         producer = _elementwise_producer(value)
         if producer is not None:
             own = Tiling({i: self.inner[d] for i, d in enumerate(dims) if d is not None and d in self.inner})
@@ -71,12 +73,15 @@ class Tiling:
         return groups
 
 
-def _fill(value: Any) -> Any | None:
-    """The scalar that ``value`` is filled with, or None."""
+def is_op(value: Any, name: str) -> bool:
+    """Is ``value`` a result of an op called ``name``?"""
     owner = value.owner
-    if isinstance(owner, (ir.Operation, ir.OpView)) and owner.operation.name == "linalg.fill":
-        return owner.operation.operands[0]
-    return None
+    return isinstance(owner, (ir.Operation, ir.OpView)) and owner.operation.name == name
+
+
+def fill_of(value: Any) -> Any | None:
+    """The scalar that ``value`` is filled with, or None."""
+    return value.owner.operation.operands[0] if is_op(value, "linalg.fill") else None
 
 
 def _elementwise_producer(value: Any) -> LinalgOp | None:
@@ -130,7 +135,7 @@ def generic(
 
 def pad_end(value: Any, position: int, amount: int) -> Any:
     """``value`` with ``amount`` zeros behind dimension ``position``."""
-    fill = _fill(value)
+    fill = fill_of(value)
     shape = list(value.type.shape)
     high = [amount if i == position else 0 for i in range(len(shape))]
     shape[position] += amount
@@ -155,9 +160,9 @@ def retile_elementwise(value: Any) -> None:
     there is another user, or an op that is not elementwise over exactly the elements of the value.
     """
     while True:
-        collapse = value.owner
-        if not isinstance(collapse, (ir.Operation, ir.OpView)) or collapse.operation.name != "tensor.collapse_shape":
+        if not is_op(value, "tensor.collapse_shape"):
             return
+        collapse = value.owner
         users = list(value.uses)
         user = linalg_op(users[0].owner) if len(users) == 1 else None
         if user is None or not _is_elementwise_over(user, value):

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from mlirstack.pipeline.step import Schedule
 from mlirstack.schedules.cpu.contraction import CacheBlocks, PackedLoops, block_sizes, packed_loops, tile_packed
 from mlirstack.schedules.cpu.fusion import FusionPlan, plan_fusion
-from mlirstack.schedules.cpu.loops import NestPlan, Unrolling, plan_nest, tile_nest
+from mlirstack.schedules.cpu.loops import NestPlan, Unrolling, plan_nest, split_nest, tile_nest
 from mlirstack.schedules.cpu.machine import HOST, vector_bits
 from mlirstack.schedules.linalg_ops import LinalgOp, kernels, linalg_ops
 from mlirstack.schedules.transform import Handle, Script
@@ -61,9 +61,7 @@ def tile_kernel(script: Script, symbol: str, kind: str, ops: Sequence[LinalgOp],
     elif fusion and plans[fusion.terminal]:
         _tile_fused(script, function, symbol, ops, handles, fusion, bits, unrolling)
     else:
-        for handle, plan in zip(handles, plans, strict=True):
-            if plan:
-                tile_nest(script, handle, plan)
+        tile_separately(script, handles, ops, bits, unrolling)
     clean(script, function)
 
 
@@ -89,20 +87,20 @@ def _tile_fused(
     tags = [f"{symbol}.{i}" for i in range(len(ops))]
     for index in fusion.members:
         script.tag(handles[index], tags[index])
-    tiles = {d: min(outer.vector.get(d, 1), terminal.shape[d]) for d in fusion.loops}
-    last = handles[fusion.terminal]
-    pieces = [last]
-    for d, tile in tiles.items():
-        whole = terminal.shape[d] // tile * tile
-        if whole != terminal.shape[d]:
-            pieces = [part for piece in pieces for part in script.split(piece, d, whole)]
-    steps = [tiles[d] if d in tiles and tiles[d] < terminal.shape[d] else 0 for d in range(len(terminal.shape))]
-    for piece in pieces:
-        if any(steps):
-            script.fuse(piece, steps)
+    tiles = {d: outer.vector.get(d, 1) for d in fusion.loops if terminal.shape[d] > outer.vector.get(d, 1)}
+    if not tiles:
+        tile_separately(script, handles, ops, bits, unrolling)
+        return
+    carried = any(ops[index].reductions for index in fusion.members)
+    pieces = [(handles[fusion.terminal], dict(enumerate(terminal.shape)), tiles)]
+    for d in tiles:
+        pieces = [piece for given in pieces for piece in split_nest(script, *given, d, carried=carried)]
+    for handle, sizes, tile in pieces:
+        script.fuse(handle, [tile.get(d, 0) for d in sizes])
     clean(script, function)
+    # The loops that are tiled already are whole in every piece, whatever their size there: one plan fits all pieces.
     for index, follows in sorted(fusion.members.items()):
-        plan = _inner_plan(ops[index], {own: tiles[d] for own, d in follows.items() if d in tiles}, bits, unrolling)
+        plan = _inner_plan(ops[index], {own for own, d in follows.items() if d in tiles}, bits, unrolling)
         if plan:
             with script.foreach(script.tagged(function, tags[index])) as op:
                 tile_nest(script, op, plan)
@@ -141,13 +139,20 @@ def _tile_contraction(
                 tile_nest(script, handle, plan)
 
 
-def _inner_plan(op: LinalgOp, fixed: dict[int, int], bits: int, unrolling: Unrolling) -> NestPlan | None:
-    """The nest of a fused op, of whose loops ``fixed`` are tiled already, to these sizes."""
+def _inner_plan(op: LinalgOp, tiled: set[int], bits: int, unrolling: Unrolling) -> NestPlan | None:
+    """The nest of a fused op, whose loops ``tiled`` belong to the enclosing loops: no plan cuts them again."""
     if not op.static:
         return None
-    sizes = tuple(fixed.get(d, size) for d, size in enumerate(op.shape))
+    sizes = tuple(1 if d in tiled else size for d, size in enumerate(op.shape))
     plan = plan_nest(op, bits, unrolling, sizes=sizes)
-    if plan is None:
-        return None
-    vector = {d: sizes[d] if d in fixed else tile for d, tile in plan.vector.items()}
-    return replace(plan, vector={**vector, **fixed})
+    return plan and replace(plan, vector={d: tile for d, tile in plan.vector.items() if d not in tiled})
+
+
+def tile_separately(
+    script: Script, handles: Sequence[Handle], ops: Sequence[LinalgOp], bits: int, unrolling: Unrolling
+) -> None:
+    """Loops of its own around each op."""
+    for handle, op in zip(handles, ops, strict=True):
+        plan = plan_nest(op, bits, unrolling)
+        if plan is not None:
+            tile_nest(script, handle, plan)
