@@ -12,7 +12,7 @@ llvm.func @move(%from: !llvm.ptr, %to: !llvm.ptr) {
 // CHECK-LABEL: llvm.func @compute(
 // CHECK:         llvm.load %{{.*}} : !llvm.ptr -> i16
 // CHECK:         %[[X:.*]] = llvm.bitcast %{{.*}} : i16 to bf16
-// CHECK:         llvm.fadd %[[X]], %[[X]] : bf16
+// CHECK:         llvm.fadd %[[X]], %{{.*}} : bf16
 llvm.func @compute(%from: !llvm.ptr, %to: !llvm.ptr) {
   %0 = llvm.load %from : !llvm.ptr -> bf16
   %1 = llvm.fadd %0, %0 : bf16

@@ -6,7 +6,7 @@
 
 // A large kernel in as many pieces as there are threads.
 // PARALLEL-LABEL: func.func private @kernel_elementwise_0(
-// PARALLEL:         scf.forall (%{{.*}}) in (4)
+// PARALLEL:         scf.forall (%{{.*}}) = (0) to (512) step (128)
 // PARALLEL:           linalg.generic
 // TILE-LABEL:   func.func private @kernel_elementwise_0(
 // TILE:           scf.for

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from mlirstack.pipeline.step import Step, Translation
 
 IR_PRINTING = tuple(f"mlir-print-ir-{when}" for when in ("before", "after", "before-all", "after-all", "after-failure"))
-_CULPRITS = (r"'([^']+)' does not refer", r"no such option (\S+)", r"Can't add pass '\w+'.*?failed to add `([^`]+)`")
+_CULPRITS = (r"'([^']+)' does not refer", r"no such option (\S+)", r"failed to add `([^`]+)`")
 
 
 class Tracing(NamedTuple):
@@ -173,13 +173,13 @@ def _explain(text: str, message: str) -> str:
     from mlirstack.pipeline.registry import native_passes, nearest, python_steps
 
     lines = [f"<unknown>:0: error: {message}"]
-    try:
-        parse_pipeline(text)
-    except PipelineError as error:
-        return "\n".join([*lines, error.message])
     found = next((m for p in _CULPRITS if (m := re.search(p, message, re.DOTALL))), None)
-    if not found:
-        return lines[0]
+    if not found:  # a mistake of syntax, for which MLIR shows no place
+        try:
+            parse_pipeline(text)
+        except PipelineError as error:
+            lines.append(error.message)
+        return "\n".join(lines)
     word = re.search(rf"(?<![\w-]){re.escape(found[1])}(?![\w-])", text)
     if word:
         lines.append(f"pass pipeline:1:{word.start() + 1}:\n  {text}\n  {' ' * word.start()}^")
