@@ -142,6 +142,22 @@ def test_one_value_returned_twice_is_one_result():
     assert [o.index for o in program.signature.outputs] == [0, 0, 1]
 
 
+def test_one_tensor_given_twice_is_two_inputs():
+    x = torch.ones(2)
+    program = export(Function(lambda a, b: a - 2 * b), (x, x))
+    output, _ = run_by_signature(program, torch.full((2,), 7.0), x)
+    assert output.tolist() == [5.0, 5.0]
+
+
+def test_arithmetic_on_numbers_read_from_tensors():
+    def numbers(x, n):
+        return float(x) + int(n), int(float(x)), float(int(n))
+
+    inputs = (torch.tensor(2.75), torch.tensor(3))
+    output, _ = run_by_signature(export(Function(numbers), inputs), *inputs)
+    assert output == (5.75, 2, 3.0)
+
+
 def test_passed_through_values_are_no_results():
     class Through(nn.Module):
         def __init__(self):

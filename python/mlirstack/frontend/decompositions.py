@@ -17,6 +17,7 @@ from torch.utils import _pytree as pytree
 
 from mlirstack.bindings import fx_decomposition_table
 from mlirstack.frontend.attention import scaled_dot_product_attention
+from mlirstack.frontend.complex_numbers import add_complex_decompositions
 from mlirstack.frontend.integers import add_integer_decompositions
 
 Decomposition = Callable[..., Any]
@@ -74,6 +75,7 @@ def decomposition_table() -> dict[Any, Decomposition]:
         table[with_scalar] = _comparison(with_tensor)
     table[aten.addmm.default] = _addmm
     add_integer_decompositions(table)
+    add_complex_decompositions(table)
     table.update(
         {
             aten.var.correction: _var,
@@ -85,6 +87,8 @@ def decomposition_table() -> dict[Any, Decomposition]:
             aten.rms_norm.default: _rms_norm,
             aten._native_batch_norm_legit_no_training.default: _batch_norm_no_training,
             aten.scaled_dot_product_attention.default: scaled_dot_product_attention,
+            aten._trilinear.default: _trilinear,
+            aten.conv_tbc.default: _conv_tbc,
             aten.upsample_nearest1d.vec: _upsample_nearest,
             aten.upsample_nearest2d.vec: _upsample_nearest,
             aten.upsample_nearest3d.vec: _upsample_nearest,
@@ -273,3 +277,34 @@ def _upsample_nearest(x: Tensor, output_size: Sequence[int] | None, scale_factor
         apart += [size, 1]
         repeated += [size, result // size]
     return x.reshape(apart).expand(repeated).reshape([*x.shape[:2], *wanted])
+
+
+# ---------------------------------------------------------------------------------- ops that torch-mlir gives a wrong shape
+
+
+def _trilinear(
+    a: Tensor,
+    b: Tensor,
+    c: Tensor,
+    expand1: Sequence[int],
+    expand2: Sequence[int],
+    expand3: Sequence[int],
+    sumdim: Sequence[int],
+    unroll_dim: int = 1,
+) -> Tensor:
+    """The product of three tensors, each with dimensions of size one put in, summed over ``sumdim``."""
+    del unroll_dim
+    product = _with_dimensions(a, expand1) * _with_dimensions(b, expand2) * _with_dimensions(c, expand3)
+    return product.sum(list(sumdim))
+
+
+def _with_dimensions(x: Tensor, dimensions: Sequence[int]) -> Tensor:
+    for dimension in sorted(dimensions):
+        x = x.unsqueeze(dimension)
+    return x
+
+
+def _conv_tbc(x: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Tensor:
+    """A 1-d convolution over ``[time, batch, channels]`` with weights ``[time, in, out]``."""
+    y = torch.conv1d(x.permute(1, 2, 0), weight.permute(2, 1, 0), bias, padding=pad)
+    return y.permute(2, 0, 1)

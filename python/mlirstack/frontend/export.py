@@ -28,6 +28,7 @@ from mlirstack.frontend.dynamic import AxisSpec, DimensionNames, leaf_axes, tile
 from mlirstack.frontend.graph import FxGraph, dtype_name, output_node, placeholders
 from mlirstack.frontend.program import ArgumentSpec, Mutation, Program, ResultSpec, Signature
 from mlirstack.frontend.randomness import random_ops
+from mlirstack.frontend.scalars import rewrite_scalar_calls
 
 INLINE_ELEMENTS = 1  # lifted constants of at most that many elements stay in the graph, where passes can fold them
 
@@ -85,7 +86,8 @@ def _capture(
     axes: list[AxisSpec] | None = None
     if shapes:
         axes = leaf_axes(model, args, kwargs, shapes)
-        args, kwargs = pytree.tree_unflatten(tile_small_axes(leaves, axes), spec)
+        leaves = tile_small_axes(leaves, axes)
+    args, kwargs = pytree.tree_unflatten(_distinct(leaves), spec)
     failures: list[Exception] = []
     # Tracing the Python code is quick and permissive; the strict tracer also takes scalars read from tensors (.item()).
     for strict in (False, True):
@@ -94,6 +96,17 @@ def _capture(
         except Exception as error:  # whatever the user's own code raises
             failures.append(error)
     raise _capture_error("torch.export cannot capture the model", failures[0]) from failures[0]
+
+
+def _distinct(leaves: Sequence[Any]) -> list[Any]:
+    """Example inputs without repetitions: torch.export takes one tensor given twice for one input that is read twice."""
+    seen: set[int] = set()
+    found: list[Any] = []
+    for leaf in leaves:
+        repeated = isinstance(leaf, torch.Tensor) and id(leaf) in seen
+        seen.add(id(leaf))
+        found.append(leaf.clone() if repeated else leaf)
+    return found
 
 
 def _capture_error(what: str, error: Exception) -> UnsupportedError:
@@ -131,6 +144,7 @@ class _Lifting:
         self.names = DimensionNames(self.program.range_constraints)
         self.specs: dict[fx.Node, ArgumentSpec] = {}
         _remove_dead_nodes(self.graph)
+        rewrite_scalar_calls(self.graph)
         self._lift_inputs()
         self._lift_outputs()
         _remove_dead_nodes(self.graph)

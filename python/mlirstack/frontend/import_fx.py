@@ -53,7 +53,7 @@ class ImportFx(Translation):
 def _import_error(error: Exception) -> StageError:
     from mlirstack.frontend.graph import describe, node_source
 
-    lines = str(error).strip().splitlines()
+    lines = str(error).split(", {'", 1)[0].strip().splitlines()  # the importer appends the node's metadata
     reason = f"{type(error).__name__}: {lines[0] if lines else ''}"
     node = _node_at(error.__traceback__)
     what = f"'{describe(node)}'" if node is not None else "the graph"

@@ -15,7 +15,16 @@ import torch
 from mlirstack.bindings import ir
 from mlirstack.errors import SourceLine, StageError, UnsupportedError, UnsupportedOp, UsageError
 from mlirstack.frontend.dtypes import parse_type
-from mlirstack.frontend.graph import FxGraph, calls, describe, dtype_name, node_source, node_tensors, placeholders
+from mlirstack.frontend.graph import (
+    FxGraph,
+    calls,
+    describe,
+    dtype_name,
+    node_source,
+    node_tensors,
+    operand_dtypes,
+    placeholders,
+)
 from mlirstack.frontend.program import Program
 from mlirstack.frontend.unsupported import failing_nodes
 from mlirstack.ir.diagnostics import source_line
@@ -30,6 +39,8 @@ _NOT_IN_TOSA = {
     **dict.fromkeys(("complex32", "complex64", "complex128"), "TOSA has no complex numbers"),
     "float64": "TOSA has no float64: sums and constants would be float32",
 }
+
+_CRASH_ON_COMPLEX = (torch.ops.aten.prod,)
 
 
 @dataclass(frozen=True)
@@ -67,6 +78,8 @@ def choose_route(program: Program, requested: str = "auto", *, allow_random: boo
             program.payload.random_ops,
             hint="call model.eval() if they are for training only, else draw them outside and pass them in as an input",
         )
+    if isinstance(program.payload, FxGraph):
+        _refuse_crashes(program.name, program.payload)
     if program.level not in ("fx", "torch"):
         return _route_below_torch(program.level, requested)
     if requested == "linalg":
@@ -81,6 +94,18 @@ def choose_route(program: Program, requested: str = "auto", *, allow_random: boo
             hint="use --route auto or linalg",
         )
     return Route("linalg", str(objections[0]))
+
+
+def _refuse_crashes(name: str, graph: FxGraph) -> None:
+    """Operations on which torch-mlir's conversion ends the process instead of failing."""
+    ops = tuple(
+        UnsupportedOp(describe(node), "torch-mlir cannot lower it for complex numbers", node_source(node))
+        for node in calls(graph.module)
+        if getattr(node.target, "overloadpacket", None) in _CRASH_ON_COMPLEX
+        and any(dtype.startswith("complex") for dtype in operand_dtypes(node))
+    )
+    if ops:
+        raise UnsupportedError(f"{name}: {len(ops)} operation(s) cannot be lowered", ops)
 
 
 def _route_below_torch(level: str, requested: str) -> Route:
