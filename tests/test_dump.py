@@ -121,17 +121,24 @@ def test_failure_keeps_earlier_stages_and_leaves_a_reproducer(tmp_path: Path) ->
     assert {f.name for f in caught.value.reproducer.iterdir()} == {"input.mlirbc", "command.sh", "error.txt"}
 
 
-def test_reproducer_fails_in_the_same_pass_with_the_same_message(tmp_path: Path) -> None:
-    with pytest.raises(StageError) as caught:
-        run(tmp_path, (*STAGES[:1], BUFFERIZE))
-    error = caught.value
-    assert error.reproducer is not None
+def replay(command: list[str], cwd: Path) -> subprocess.CompletedProcess[str]:
     environment = {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin"}
-    command = str(error.reproducer / "command.sh")
-    replay = subprocess.run(["sh", command], capture_output=True, text=True, env=environment, check=False)
-    assert replay.returncode == 1
-    assert f"pass '{error.pass_name}'" in replay.stderr
-    assert error.message in replay.stderr
+    return subprocess.run(command, capture_output=True, text=True, env=environment, check=False, cwd=cwd)
+
+
+def test_reproducer_fails_in_the_same_pass_with_the_same_message(tmp_path: Path) -> None:
+    before, after = Pass("cse"), Pass("symbol-dce")
+    with pytest.raises(StageError) as caught:
+        run(tmp_path, (STAGES[0], Stage("bufferized", "buffer", (before, Pass("one-shot-bufferize"), after))))
+    error = caught.value
+    assert error.pass_name == "one-shot-bufferize"
+    assert error.reproducer is not None
+    failing = replay(["sh", "command.sh"], error.reproducer)
+    assert failing.returncode == 1
+    assert error.message in failing.stderr
+    without = "builtin.module(cse,symbol-dce)"  # all passes of the stage but the one that was blamed
+    passing = replay(["mlirstack-opt", "input.mlirbc", f"--pass-pipeline={without}"], error.reproducer)
+    assert passing.returncode == 0, passing.stderr
 
 
 def test_a_directory_that_cannot_be_used_is_refused_up_front(tmp_path: Path) -> None:
