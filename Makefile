@@ -12,7 +12,7 @@ demo: $(STAMP)
 	$(BIN)/mlirstack compare zoo:tiny_mlp --targets cpu,iree-cpu,inductor --bench --dump demo/tiny_mlp
 
 test: $(STAMP)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2
 	$(BIN)/lit -q lit_tests dialect_samples
 
 check: $(STAMP)
