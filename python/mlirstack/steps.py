@@ -8,8 +8,10 @@ from __future__ import annotations
 from mlirstack.pipeline.table import register_step
 
 STEPS: dict[str, str] = {
+    "iree-phase": "mlirstack.passes.iree_phase:IreePhase",
     "mlirstack-asserts-to-errors": "mlirstack.passes.asserts:AssertsToErrors",
     "mlirstack-bfloat-bits": "mlirstack.passes.bfloat_bits:BfloatBits",
+    "mlirstack-checks-out-of-kernels": "mlirstack.passes.index_checks:ChecksOutOfKernels",
     "mlirstack-compile-object": "mlirstack.passes.native_code:CompileObject",
     "mlirstack-cpu-drop-unit-loops": "mlirstack.schedules.cpu.unit_loops:DropUnitLoops",
     "mlirstack-cpu-lower-vectors": "mlirstack.schedules.cpu.vector_lowering:LowerVectors",
@@ -22,18 +24,18 @@ STEPS: dict[str, str] = {
     "mlirstack-export-entries": "mlirstack.passes.entry:ExportEntries",
     "mlirstack-generalize-named": "mlirstack.passes.generalize:GeneralizeNamed",
     "mlirstack-hoist-parameters": "mlirstack.passes.hoist_parameters:HoistParameters",
-    "mlirstack-outline-kernels": "mlirstack.passes.outline:OutlineKernels",
-    "mlirstack-pin-broadcasts": "mlirstack.passes.pin:PinBroadcasts",
-    "mlirstack-simplify-linalg": "mlirstack.passes.simplify:SimplifyLinalg",
+    "mlirstack-import-fx": "mlirstack.frontend.import_fx:ImportFx",
+    "mlirstack-iree-output-channels-last": "mlirstack.schedules.iree:OutputChannelsLast",
+    "mlirstack-narrow-constants": "mlirstack.frontend.narrow:NarrowConstants",
     "mlirstack-number-arguments": "mlirstack.passes.entry:NumberArguments",
+    "mlirstack-outline-kernels": "mlirstack.passes.outline:OutlineKernels",
     "mlirstack-own-tm-tensor-buffers": "mlirstack.passes.buffers:OwnTmTensorBuffers",
+    "mlirstack-pin-broadcasts": "mlirstack.passes.pin:PinBroadcasts",
     "mlirstack-protect-arguments": "mlirstack.passes.entry:ProtectArguments",
     "mlirstack-results-to-arguments": "mlirstack.passes.buffers:ResultsToArguments",
+    "mlirstack-simplify-linalg": "mlirstack.passes.simplify:SimplifyLinalg",
     "mlirstack-translate-to-llvmir": "mlirstack.passes.llvm_ir:TranslateToLlvmIr",
     "mlirstack-vector-math": "mlirstack.passes.vector_math:VectorMath",
-    "iree-phase": "mlirstack.passes.iree_phase:IreePhase",
-    "mlirstack-iree-output-channels-last": "mlirstack.schedules.iree:OutputChannelsLast",
-    "mlirstack-checks-out-of-kernels": "mlirstack.passes.index_checks:ChecksOutOfKernels",
 }
 
 
