@@ -206,7 +206,8 @@ def _llvm(threads: int) -> Stage:
             # Needs blocks, not loops, to leave a function early.
             AssertsToErrors(),
             Pass("convert-complex-to-standard", on=FUNCTION),
-            Pass("convert-vector-to-llvm"),
+            # The partial results of a reduction have no order that eager would keep either.
+            Pass("convert-vector-to-llvm", {"reassociate-fp-reductions": True}),
             Pass("convert-math-to-llvm"),
             Pass("convert-math-to-libm"),
             Pass("convert-complex-to-llvm"),
