@@ -44,6 +44,8 @@ def check(name: str, target: str, *, seed: int = 0) -> None:
 
 def check_sizes(name: str, target: str, sizes: tuple[int, ...]) -> None:
     """Assert that a dynamic model, compiled once, gives eager's answer at each size of its dynamic dimensions."""
+    if (name, target) in EXPECTED:
+        pytest.skip(EXPECTED[name, target].reason)
     model = zoo.get(name)
     compiled = api.compile(model.module, model.inputs, dynamic_shapes=model.dynamic_shapes, target=target)
     for size in sizes:
