@@ -127,7 +127,9 @@ def _tile_contraction(
         script.tag(handle, tags[index])
     steps = [0] * len(ops[terminal].shape)
     for own, follows in members[root].items():
-        steps[follows] = tiles.get(own, 0)
+        # A loop that some member lacks would compute that member again in every iteration.
+        if fusion is None or terminal == root or follows in fusion.loops:
+            steps[follows] = tiles.get(own, 0)
     if any(steps):
         script.fuse(handles[terminal], steps)
         clean(script, function)
