@@ -4,10 +4,11 @@
 // Level: nvvm, the device side of llvm.
 // Before: gpu and nvgpu. After: LLVM IR for NVPTX, then PTX.
 // Natural here: nothing but the right instruction; what it costs was decided above.
-// Try: mlirstack-translate dialect_samples/nvvm.mlir --mlir-to-llvmir | mlirstack-translate --llvmir-to-ptx --mcpu=sm_90a --mattr=+ptx83
+// Try: mlirstack-opt dialect_samples/nvvm.mlir --convert-nvvm-to-llvm | mlirstack-translate --mlir-to-llvmir | mlirstack-translate --llvmir-to-ptx --mcpu=sm_90a --mattr=+ptx83
 //
-// RUN: mlirstack-translate %s --mlir-to-llvmir | FileCheck %s --check-prefix=IR
-// RUN: mlirstack-translate %s --mlir-to-llvmir | mlirstack-translate --llvmir-to-ptx --mcpu=sm_90a --mattr=+ptx83 | FileCheck %s --check-prefix=PTX
+// RUN: mlirstack-opt %s --convert-nvvm-to-llvm | FileCheck %s --check-prefix=ASM
+// RUN: mlirstack-opt %s --convert-nvvm-to-llvm | mlirstack-translate --mlir-to-llvmir | FileCheck %s --check-prefix=IR
+// RUN: mlirstack-opt %s --convert-nvvm-to-llvm | mlirstack-translate --mlir-to-llvmir | mlirstack-translate --llvmir-to-ptx --mcpu=sm_90a --mattr=+ptx83 | FileCheck %s --check-prefix=PTX
 
 // One warp: a 16x8 tile of f32 from 16x16 and 16x8 tiles of f16, spread over its threads.
 // IR-LABEL: define {{.*}} @mma(
@@ -44,15 +45,41 @@ llvm.func @mbarrier(%barrier: !llvm.ptr<3>, %count: i32) {
   llvm.return
 }
 
-// The fences around a group of warpgroup matrix instructions (Hopper).
-// IR-LABEL: define {{.*}} @wgmma_group(
-// PTX-LABEL: .func wgmma_group(
-// PTX:         wgmma.fence.sync.aligned
-// PTX:         wgmma.commit_group.sync.aligned
-// PTX:         wgmma.wait_group.sync.aligned {{.*}}0
-llvm.func @wgmma_group() {
+// One warpgroup, four warps (Hopper): a 64x8 tile of f32 from 64x16 and 16x8 tiles of f16, which stay in shared memory; a
+// descriptor says where and in which order. The instruction runs on while the threads do: they fence their registers before
+// it, commit what they started as a group, and wait for the group. No LLVM intrinsic stands for it, so it becomes inline
+// assembly: the accumulator's four registers of a thread are results ("=f") and operands tied to them (0 to 3), the
+// descriptors are 64-bit registers ("l"), and immediates ("n") say whether to add to the accumulator, the signs of A and B,
+// and which of them are transposed.
+// ASM-LABEL: llvm.func @wgmma(
+// ASM-SAME:    %[[A:.*]]: i64, %[[B:.*]]: i64, %[[SUM:.*]]: !llvm.struct<(f32, f32, f32, f32)>)
+// ASM:         nvvm.wgmma.fence.aligned
+// ASM:         %[[FIRST:.*]] = llvm.extractvalue %[[SUM]][0]
+// ASM:         %[[LAST:.*]] = llvm.extractvalue %[[SUM]][3]
+// ASM:         %[[NEW:.*]] = llvm.inline_asm has_side_effects
+// ASM-SAME:      wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {$0, $1, $2, $3}, $8, $9, p, $11,  $12, $13,  $14;
+// ASM-SAME:      "=f,=f,=f,=f,0,1,2,3,l,l,n,n,n,n,n" %[[FIRST]], {{.*}}, %[[LAST]], %[[A]], %[[B]],
+// ASM-NEXT:    nvvm.wgmma.commit.group.sync.aligned
+// ASM-NEXT:    nvvm.wgmma.wait.group.sync.aligned 0
+// ASM-NEXT:    llvm.return %[[NEW]]
+// IR-LABEL: define {{.*}} @wgmma(
+// IR:         call void @llvm.nvvm.wgmma.fence.sync.aligned()
+// IR:         call { float, float, float, float } asm sideeffect {{.*}}wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16
+// IR:         call void @llvm.nvvm.wgmma.commit_group.sync.aligned()
+// PTX-LABEL: .func {{.*}}wgmma(
+// PTX:         ld.param.b64 [[A:%rd[0-9]+]], [wgmma_param_0];
+// PTX:         wgmma.fence.sync.aligned;
+// PTX:         ld.param.b64 [[B:%rd[0-9]+]], [wgmma_param_1];
+// PTX:         wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {[[R:%r[0-9]+]], {{.*}}}, [[A]], [[B]], p, 1,  1, 0,  0;
+// PTX:         wgmma.commit_group.sync.aligned;
+// PTX:         wgmma.wait_group.sync.aligned 0;
+// PTX:         st.param.b32 [func_retval0], [[R]];
+llvm.func @wgmma(%a: i64, %b: i64, %sum: !llvm.struct<(f32, f32, f32, f32)>) -> !llvm.struct<(f32, f32, f32, f32)> {
   nvvm.wgmma.fence.aligned
+  %0 = nvvm.wgmma.mma_async %a, %b, %sum, #nvvm.shape<m = 64, n = 8, k = 16>,
+      D [<f32>, <one>, <wrapped>], A [<f16>, <one>, <row>], B [<f16>, <one>, <col>]
+      : !llvm.struct<(f32, f32, f32, f32)> -> !llvm.struct<(f32, f32, f32, f32)>
   nvvm.wgmma.commit.group.sync.aligned
   nvvm.wgmma.wait.group.sync.aligned 0
-  llvm.return
+  llvm.return %0 : !llvm.struct<(f32, f32, f32, f32)>
 }
