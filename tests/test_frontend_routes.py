@@ -238,3 +238,22 @@ def test_control_flow_that_the_importer_does_not_know_names_its_line():
     assert error.stage == "torch" and error.pass_name == "mlirstack-import-fx"
     assert "'cond(bool, float32)' cannot be imported" in error.message
     assert "dense<" not in str(error)
+
+
+@pytest.mark.portable
+def test_sizes_of_dynamic_dimensions_carry_the_line_that_needs_them():
+    class Flat(nn.Module):
+        def forward(self, x):
+            return x.reshape(x.shape[0] * 2, -1)
+
+    program = export(Flat(), (X,), dynamic_shapes=({0: torch.export.Dim("batch", max=8)},))
+    _, error = attempt(program, "tosa")
+    assert str(error.location) == f"{__file__}:{line(Flat, 1)}"
+
+
+def test_recurrent_layers_are_random_only_with_dropout_in_training():
+    inputs = (torch.randn(5, 2, 4),)
+    choose_route(export(nn.LSTM(4, 3, num_layers=2), inputs))
+    choose_route(export(nn.RNN(4, 3, num_layers=2, dropout=0.5).eval(), inputs))
+    with pytest.raises(UnsupportedError, match="training mode"):
+        choose_route(export(nn.GRU(4, 3, num_layers=2, dropout=0.5), inputs))

@@ -60,7 +60,7 @@ def _join(real: Any, imaginary: Any, *operands: Any) -> Tensor:
     dtype = torch.result_type(*operands) if len(operands) == 2 else operands[0].dtype
     part = dtype.to_real()
     tensors = [p.to(part) if isinstance(p, Tensor) else torch.full((), p, dtype=part) for p in (real, imaginary)]
-    return torch.complex(*torch.broadcast_tensors(*tensors))
+    return torch.complex(*torch.broadcast_tensors(*tensors))  # type: ignore[no-untyped-call]
 
 
 def _add(a: Any, b: Any, *, alpha: float = 1) -> Tensor:

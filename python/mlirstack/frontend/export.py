@@ -25,7 +25,7 @@ from mlirstack.frontend import program as contract
 from mlirstack.frontend import trees
 from mlirstack.frontend.decompositions import decomposition_table
 from mlirstack.frontend.dynamic import AxisSpec, DimensionNames, leaf_axes, tile_small_axes
-from mlirstack.frontend.graph import FxGraph, dtype_name, output_node, placeholders
+from mlirstack.frontend.graph import FxGraph, dtype_name, node_source, output_node, placeholders
 from mlirstack.frontend.program import ArgumentSpec, Mutation, Program, ResultSpec, Signature
 from mlirstack.frontend.randomness import random_ops
 from mlirstack.frontend.scalars import rewrite_scalar_calls
@@ -145,6 +145,7 @@ class _Lifting:
         self.specs: dict[fx.Node, ArgumentSpec] = {}
         _remove_dead_nodes(self.graph)
         rewrite_scalar_calls(self.graph)
+        _fill_in_source_lines(self.graph)
         self._lift_inputs()
         self._lift_outputs()
         _remove_dead_nodes(self.graph)
@@ -296,3 +297,11 @@ def _remove_dead_nodes(graph: fx.Graph) -> None:
     The checks compare dtypes, devices and symbolic sizes, which the signature holds callers to.
     """
     graph.eliminate_dead_code(is_impure_node=lambda node: node.op in ("placeholder", "output"))
+
+
+def _fill_in_source_lines(graph: fx.Graph) -> None:
+    """Give nodes that export put in (sizes of dynamic dimensions) the source line of the node that needs them."""
+    for node in reversed(graph.nodes):
+        if node.op == "call_function" and node_source(node) is None:
+            stacks = (user.meta.get("stack_trace") for user in node.users)
+            node.meta["stack_trace"] = next((stack for stack in stacks if stack), None)

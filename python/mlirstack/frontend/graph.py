@@ -64,8 +64,9 @@ def calls(module: torch.nn.Module) -> Iterator[fx.Node]:
 def node_source(node: fx.Node) -> SourceLine | None:
     """The user's innermost line that ``node`` comes from; frames inside torch only if there is no other."""
     frames = [SourceLine(file, int(line)) for file, line in _FRAME.findall(node.meta.get("stack_trace") or "")]
+    frames = [frame for frame in frames if not frame.file.startswith("torch/")]  # the mark of what export put in
     for frame in reversed(frames):
-        if not frame.file.startswith((_TORCH, "torch/")):  # export itself writes the short form
+        if not frame.file.startswith(_TORCH):
             return frame
     return frames[-1] if frames else None
 

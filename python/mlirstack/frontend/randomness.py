@@ -8,10 +8,13 @@ from torch import fx
 from mlirstack.errors import UnsupportedOp
 from mlirstack.frontend.graph import node_source, target_name
 
-_WITH_TRAIN_FLAG = {  # op -> position of the flag that turns randomness on
-    "dropout": 2, "dropout_": 2, "native_dropout": 2, "feature_dropout": 2, "alpha_dropout": 2, "feature_alpha_dropout": 2,
-    "rrelu": 3, "rrelu_": 3, "rrelu_with_noise": 4,
-}  # fmt: skip
+# Not every overload of these carries torch's tag for ops that draw random numbers.
+_DROPOUTS = (
+    "dropout", "dropout_", "native_dropout", "feature_dropout", "feature_dropout_", "alpha_dropout", "alpha_dropout_",
+    "feature_alpha_dropout", "feature_alpha_dropout_",
+)  # fmt: skip
+_TRAIN_FLAGS = ("train", "training")
+_PROBABILITIES = ("p", "dropout", "dropout_p")
 
 
 def random_ops(module: fx.GraphModule) -> tuple[UnsupportedOp, ...]:
@@ -50,13 +53,21 @@ def _randomness(node: fx.Node) -> str | None:
     if not isinstance(target, torch._ops.OpOverload):
         return None
     name = target._schema.name.removeprefix("aten::")
-    if name in _WITH_TRAIN_FLAG:
-        flag = _WITH_TRAIN_FLAG[name]
-        train = node.args[flag] if len(node.args) > flag else node.kwargs.get("train", node.kwargs.get("training", False))
-        return "is random in training mode" if train else None
-    if name in ("scaled_dot_product_attention",):
-        dropout = node.args[4] if len(node.args) > 4 else node.kwargs.get("dropout_p", 0.0)
-        return f"drops attention weights at random (dropout_p={dropout})" if dropout else None
-    if torch.Tag.nondeterministic_seeded in target.tags and not name.startswith(("_scaled_dot_product", "lstm", "gru")):
-        return "draws random numbers"
-    return None
+    if name not in _DROPOUTS and torch.Tag.nondeterministic_seeded not in target.tags:
+        return None
+    flags = _given(node, target, _TRAIN_FLAGS)
+    probabilities = _given(node, target, _PROBABILITIES)
+    # Dropout, recurrent layers and attention have a switch or a probability that turns randomness off.
+    if any(flag is False for flag in flags) or any(p == 0 for p in probabilities if isinstance(p, (int, float))):
+        return None
+    return "is random in training mode" if flags else "draws random numbers"
+
+
+def _given(node: fx.Node, target: torch._ops.OpOverload, names: tuple[str, ...]) -> list[object]:
+    """What ``node`` gives for the parameters of ``target`` called ``names``, defaults included."""
+    values: list[object] = []
+    for position, parameter in enumerate(target._schema.arguments):
+        if parameter.name in names:
+            default = parameter.default_value if parameter.has_default_value() else None
+            values.append(node.args[position] if position < len(node.args) else node.kwargs.get(parameter.name, default))
+    return values
