@@ -37,6 +37,8 @@ PREPARED = Stage(
         NumberArguments(),
         # Shape arithmetic that dynamic dimensions left behind.
         Pass("convert-shape-to-std"),
+        # arith and math ops on whole tensors, in files written by hand.
+        Pass("convert-elementwise-to-linalg", on=FUNCTION),
         SimplifyLinalg(),
         # An index that data decide is checked before the op that reads there, which then cannot leave the tensor.
         ChecksOutOfKernels(),
@@ -160,6 +162,8 @@ LOOPS = Stage(
     "loops",
     "scf",
     (
+        # For programs that begin here; others are described already.
+        DescribeEntries(),
         # exp, tanh, … of vectors: polynomials, or the vector functions of the C library.
         VectorMath(),
         # Contractions to outer products, transfers to one-dimensional loads and stores.
@@ -248,4 +252,10 @@ def cpu_pipeline(route: str, level: str, *, threads: int = 1, opt_level: int = 2
     compiled = Stage("object", "object", (CompileObject(opt_level),), "relocatable object for this machine's processor")
     kernels = (KERNELS, parallel) if threads > 1 else (KERNELS,)
     back = (PREPARED, FUSED, PACKED, *kernels, TILED, VECTORIZED, BUFFERIZED, LOOPS, _llvm(threads), LLVMIR, compiled, ASM)
+    names = [stage.name for stage in back]
+    back = back[names.index(_FIRST_STAGE.get(level, "prepared")) :]
     return Pipeline("cpu", (*frontend_stages(route, level), *back), "linalg to native code for this machine's processor")
+
+
+# For programs that stand below linalg already.
+_FIRST_STAGE = {"vector": "bufferized", "buffer": "loops", "scf": "loops", "llvm": "llvmir", "llvmir": "object"}

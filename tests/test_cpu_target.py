@@ -6,6 +6,7 @@ import gc
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 
 from mlirstack import api
 from mlirstack.errors import BundleError, RuntimeCheckError, TargetUnavailableError
+from mlirstack.frontend.mlir_source import load_mlir
 from mlirstack.targets.base import Artifact
 from mlirstack.targets.callable import CompiledFunction
 from mlirstack.targets.cpu.executable import CpuExecutable
@@ -350,3 +352,35 @@ def test_small_kernels_are_not_shared() -> None:
     function = compiled(torch.exp, x, threads=2)
     assert function.lowering is not None
     assert "omp.parallel" not in function.lowering["llvm"].ops
+
+
+SCALE_IN_LOOPS = """
+func.func @main(%a: memref<4xf32>, %b: memref<4xf32>) {
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %c4 = arith.constant 4 : index
+  scf.for %i = %c0 to %c4 step %c1 {
+    %x = memref.load %a[%i] : memref<4xf32>
+    %y = arith.addf %x, %x : f32
+    memref.store %y, %b[%i] : memref<4xf32>
+  }
+  return
+}
+"""
+SCALE_ON_TENSORS = """
+func.func @main(%a: tensor<4xf32>) -> tensor<4xf32> {
+  %r = arith.addf %a, %a : tensor<4xf32>
+  return %r : tensor<4xf32>
+}
+"""
+
+
+def test_mlir_files_begin_where_they_stand(tmp_path: Path) -> None:
+    x, y = draw(4), torch.zeros(4)
+    (tmp_path / "loops.mlir").write_text(SCALE_IN_LOOPS)
+    (tmp_path / "tensors.mlir").write_text(SCALE_ON_TENSORS)
+    low = api.compile(load_mlir(tmp_path / "loops.mlir"), target="cpu")
+    low(x, y)
+    assert torch.equal(y, x + x)
+    assert low.lowering is not None and low.lowering.stages[0].name == "loops"
+    assert torch.equal(api.compile(load_mlir(tmp_path / "tensors.mlir"), target="cpu")(x), x + x)

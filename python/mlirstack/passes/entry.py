@@ -54,12 +54,14 @@ class ProtectArguments(PythonPass):
 @dataclass(frozen=True)
 class DescribeEntries(PythonPass):
     """Before: bufferized, out-parameters in place.  After: every public function carries its :class:`abi.FunctionAbi` as
-    text and asks for a C interface."""
+    text and asks for a C interface; one that carries it already is left alone."""
 
     name = "mlirstack-describe-entries"
 
     def apply(self, module: Any) -> None:
         for entry in functions.entry_points(module):
+            if abi.ENTRY_ABI in entry.attributes:
+                continue
             description = _describe(entry)
             entry.attributes[abi.ENTRY_ABI] = ir.StringAttr.get(description.text())
             entry.attributes[C_INTERFACE] = ir.UnitAttr.get()
@@ -100,7 +102,9 @@ def _describe(entry: Any) -> abi.FunctionAbi:
     signature = functions.type_of(entry)
     inputs: list[abi.ValueAbi] = []
     outs: list[abi.ValueAbi] = []
-    for kind, attributes in zip(signature.inputs, functions.argument_attributes(entry), strict=True):
+    given = functions.argument_attributes(entry)
+    for position, kind in enumerate(signature.inputs):
+        attributes = given[position]
         value = _value(kind)
         if abi.RESULT in attributes:
             outs.append(value)
@@ -108,7 +112,8 @@ def _describe(entry: Any) -> abi.FunctionAbi:
             index = functions.integer(attributes[abi.PREPARED])
             inputs.append(dataclasses.replace(value, source="prepared", index=index))
         else:
-            index = functions.integer(attributes[abi.ARGUMENT])
+            # Programs that begin below linalg were never numbered, and have lost no argument.
+            index = functions.integer(attributes[abi.ARGUMENT]) if abi.ARGUMENT in attributes else position
             inputs.append(dataclasses.replace(value, source="argument", index=index))
     returned = tuple(_value(t) for t in signature.results)
     order = _order(entry, outs, returned)
