@@ -13,6 +13,7 @@ from mlirstack.passes.generalize import GeneralizeNamed
 from mlirstack.passes.hoist_parameters import HoistParameters
 from mlirstack.passes.index_checks import ChecksOutOfKernels
 from mlirstack.passes.llvm_ir import TranslateToLlvmIr
+from mlirstack.passes.loop_order import OrderLoops
 from mlirstack.passes.native_code import CompileObject, Disassemble
 from mlirstack.passes.outline import OutlineKernels
 from mlirstack.passes.pin import PinBroadcasts
@@ -113,6 +114,8 @@ TILED = Stage(
         DropUnitLoops(),
         Pass("canonicalize"),
         Pass("cse"),
+        # What is not tiled becomes plain loops, in an order that LLVM can vectorize.
+        OrderLoops(),
     ),
     "loops around linalg ops of register size, by kernel class; what no schedule fits stays whole",
 )

@@ -21,6 +21,7 @@ from mlirstack.passes.entry import NumberArguments, ProtectArguments
 from mlirstack.passes.generalize import GeneralizeNamed
 from mlirstack.passes.hoist_parameters import HoistParameters
 from mlirstack.passes.llvm_ir import TranslateToLlvmIr, classic_spelling
+from mlirstack.passes.loop_order import OrderLoops
 from mlirstack.passes.native_code import CompileObject, Disassemble
 from mlirstack.passes.outline import OutlineKernels
 from mlirstack.passes.pin import PinBroadcasts
@@ -463,3 +464,24 @@ def test_the_description_of_entry_points_survives_as_text() -> None:
     )
     described = abi.ModuleAbi((main, abi.FunctionAbi("prepare", (), (), (), ())), ("index must be < 3: no (really)",))
     assert abi.ModuleAbi.parse(described.text()) == described
+
+
+@pytest.mark.parametrize(
+    ("right", "position"), [("affine_map<(m, n, k) -> (k, n)>", 1), ("affine_map<(m, n, k) -> (n, k)>", 2)]
+)
+def test_a_dynamic_matmul_has_its_unit_stride_innermost_where_there_is_one(right: str, position: int) -> None:
+    kind = "tensor<?x?xf32>"
+    maps = f"affine_map<(m, n, k) -> (m, k)>, {right}, affine_map<(m, n, k) -> (m, n)>"
+    text = f"""
+    func.func @kernel(%a: {kind}, %b: {kind}, %c: {kind}) -> {kind} attributes {{mlirstack.kernel = "other"}} {{
+      %r = linalg.generic {{indexing_maps = [{maps}], iterator_types = ["parallel", "parallel", "reduction"]}}
+          ins(%a, %b : {kind}, {kind}) outs(%c : {kind}) {{
+        ^bb0(%x: f32, %y: f32, %z: f32): %p = arith.mulf %x, %y : f32
+          %s = arith.addf %z, %p : f32
+          linalg.yield %s : f32 }} -> {kind}
+      return %r : {kind}
+    }}"""
+    module = after(text, OrderLoops())
+    op = next(op for op in walk(module) if op.name == "linalg.generic")
+    iterators = [str(i) for i in ir.ArrayAttr(op.attributes["iterator_types"])]
+    assert ["reduction" in name for name in iterators].index(True) == position

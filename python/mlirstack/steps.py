@@ -28,6 +28,7 @@ STEPS: dict[str, str] = {
     "mlirstack-iree-output-channels-last": "mlirstack.schedules.iree:OutputChannelsLast",
     "mlirstack-narrow-constants": "mlirstack.frontend.narrow:NarrowConstants",
     "mlirstack-number-arguments": "mlirstack.passes.entry:NumberArguments",
+    "mlirstack-order-loops": "mlirstack.passes.loop_order:OrderLoops",
     "mlirstack-outline-kernels": "mlirstack.passes.outline:OutlineKernels",
     "mlirstack-own-tm-tensor-buffers": "mlirstack.passes.buffers:OwnTmTensorBuffers",
     "mlirstack-pin-broadcasts": "mlirstack.passes.pin:PinBroadcasts",
