@@ -91,11 +91,12 @@ def test_an_elementwise_kernel_is_loops_around_tiles_of_two_registers() -> None:
 
 
 def test_a_ragged_size_is_cut_into_a_multiple_and_a_static_rest() -> None:
-    module = lower(elementwise(6, 70), TileKernels(vector_bits=256))
-    assert sorted(op.sizes for op in linalg_ops(module)) == [(1, 6), (1, 16)]
-    vectors = lower(elementwise(6, 70), TileKernels(vector_bits=256), VectorizeKernels())
-    assert "linalg.generic" not in op_counts(vectors)
-    assert vector_lengths(vectors) == {6, 16}
+    module = lower(softmax(6, 70), TileKernels(vector_bits=256))
+    elementwise_sizes = [op.shape for op in linalg_ops(module) if len(op.inputs) == 2]
+    assert elementwise_sizes == [(1, 16), (1, 6)] * 2, "exponentials and quotients: 70 is 4 times 16 and 6"
+    vectors = lower(softmax(6, 70), TileKernels(vector_bits=256), VectorizeKernels())
+    assert not [op for op in walk(vectors) if op.name.startswith("linalg.")]
+    assert vector_lengths(vectors) == {6, 16, 32}
 
 
 @pytest.mark.parametrize(("element", "length"), [("f32", 16), ("f64", 8)])
@@ -138,3 +139,9 @@ def test_a_module_without_kernels_needs_no_schedule() -> None:
     module = parse_module(text, new_context())
     assert TileKernels().build(module) is None
     assert VectorizeKernels().build(module) is None
+
+
+def test_rows_with_a_rest_are_one_flat_loop() -> None:
+    module = lower(elementwise(33, 7), TileKernels(vector_bits=256))
+    assert op_counts(module)["scf.for"] == 1
+    assert sorted(op.sizes for op in linalg_ops(module)) == [(7,), (16,)], "231 elements: 14 vectors and 7"

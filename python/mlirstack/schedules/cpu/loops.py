@@ -99,6 +99,15 @@ def transposed(op: LinalgOp, inner: int) -> tuple[int, ...]:
     return tuple(sorted(d for d in found if d is not None))
 
 
+def is_better_flat(op: LinalgOp, plan: NestPlan) -> bool:
+    """Is ``op`` elementwise over contiguous tensors of one shape, and would its rows leave a rest in each?"""
+    identity = tuple(range(len(op.sizes)))
+    if len(identity) < 2 or op.reductions or op.name != "linalg.generic" or len(plan.vector) != 1:
+        return False
+    (dim, tile), *_ = plan.vector.items()
+    return op.shape[dim] % (2 * tile) != 0 and all(operand.dims == identity for operand in op.operands)
+
+
 def tile_nest(script: Script, op: Handle, plan: NestPlan) -> None:
     """Write the loops of ``plan`` around ``op``."""
     if plan.partial:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from mlirstack.pipeline.step import Schedule
 from mlirstack.schedules.cpu.contraction import CacheBlocks, PackedLoops, block_sizes, packed_loops, tile_packed
 from mlirstack.schedules.cpu.fusion import FusionPlan, plan_fusion
-from mlirstack.schedules.cpu.loops import NestPlan, Unrolling, plan_nest, split_nest, tile_nest
+from mlirstack.schedules.cpu.loops import NestPlan, Unrolling, is_better_flat, lanes, plan_nest, split_nest, tile_nest
 from mlirstack.schedules.cpu.machine import HOST, vector_bits
 from mlirstack.schedules.linalg_ops import LinalgOp, kernels, linalg_ops
 from mlirstack.schedules.transform import Handle, Script
@@ -156,5 +156,8 @@ def tile_separately(
     """Loops of its own around each op."""
     for handle, op in zip(handles, ops, strict=True):
         plan = plan_nest(op, bits, unrolling)
-        if plan is not None:
+        if plan is not None and is_better_flat(op, plan):
+            tile = lanes(op, bits) * unrolling.elementwise
+            tile_nest(script, script.flatten(handle), NestPlan((op.points,), {0: min(tile, op.points)}))
+        elif plan is not None:
             tile_nest(script, handle, plan)
