@@ -15,8 +15,7 @@ from mlirstack.bindings import new_context
 from mlirstack.errors import StageError, UsageError
 from mlirstack.ir.text import module_bytecode, parse_module, read_module
 from mlirstack.pipeline.dump import READABLE_LIMIT, Dump, DumpInfo, Reproducer, prepare_directory
-from mlirstack.pipeline.observers import sha256
-from mlirstack.pipeline.runner import Observer, Payload, Runner
+from mlirstack.pipeline.runner import Observer, Payload, Runner, sha256
 from mlirstack.pipeline.stage import Pipeline, Stage
 from mlirstack.pipeline.step import Pass
 

@@ -11,7 +11,7 @@ from mlirstack.bindings import ir, new_context
 from mlirstack.errors import MlirstackError, StageError
 from mlirstack.ir.text import module_text, parse_module
 from mlirstack.pipeline.observers import LevelCheck, Snapshots, Verification
-from mlirstack.pipeline.runner import Observer, Payload, Runner, StageRun
+from mlirstack.pipeline.runner import Observer, Payload, Runner, StageOutput, StageRun
 from mlirstack.pipeline.stage import Pipeline, Stage
 from mlirstack.pipeline.step import Pass, PythonPass, Schedule, Translation
 
@@ -151,7 +151,7 @@ def test_failed_is_told_once_and_later_stages_do_not_run() -> None:
         def before(self, run: StageRun) -> None:
             self.events.append(f"before {run.stage.name}")
 
-        def after(self, run: StageRun, payload: Payload, output: bytes | str, seconds: float) -> None:
+        def after(self, run: StageRun, output: StageOutput) -> None:
             self.events.append(f"after {run.stage.name}")
 
         def failed(self, run: StageRun, error: StageError) -> None:

@@ -113,7 +113,8 @@ def lower_program(program: Program, options: LowerOptions, observers: Sequence[O
     if reproducers is None:
         reproducers = Path(tempfile.gettempdir()) / "mlirstack-reproducers" / f"{program.name}-{options.target}"
     snapshots = Snapshots()
-    watchers: list[Observer] = [snapshots, *([dump] if dump else []), Verification(), LevelCheck()]
+    # Verified before it is printed; printed before a leak of another level's ops is refused, so that it can be seen.
+    watchers: list[Observer] = [Verification(), snapshots, *([dump] if dump else []), LevelCheck()]
     watchers += [Reproducer(reproducers, early=options.crash_safe), *observers]
     runner = Runner(watchers)
 
@@ -251,7 +252,26 @@ def _dump_of(program: Program, options: LowerOptions) -> Dump | None:
         if options.start:
             raise UsageError("resuming from a stage needs the directory of an earlier dump")
         return None
-    return Dump(prepare_directory(options.dump), DumpInfo(program.name, options.target, versions()))
+    directory = prepare_directory(options.dump)
+    _store_parameters(program, directory / "replay" / "parameters.safetensors")
+    return Dump(directory, DumpInfo(program.name, options.target, versions()))
+
+
+def _store_parameters(program: Program, file: Path) -> None:
+    """Weights never stand in the IR: a replay that runs the module finds them here, once for all stages."""
+    if not program.parameters:
+        file.unlink(missing_ok=True)
+        return
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    try:
+        file.parent.mkdir(exist_ok=True)
+        # clone: safetensors refuses tensors that share storage, and tied weights do
+        save_file({name: t.detach().clone().contiguous() for name, t in program.parameters.items()}, file)
+    except (OSError, SafetensorError) as error:
+        file.unlink(missing_ok=True)
+        raise UsageError(f"cannot write {file}: {error}", hint="free space, or name another directory") from error
 
 
 def _table(target: Target, route: str, program: Program, options: LowerOptions) -> Pipeline:

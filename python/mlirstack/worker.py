@@ -182,7 +182,7 @@ def _compile(job: Job, connection: Connection) -> Done:
 
 
 def _progress_observer(connection: Connection) -> Any:
-    from mlirstack.pipeline.runner import Observer, Payload, StageRun
+    from mlirstack.pipeline.runner import Observer, StageOutput, StageRun
 
     class Report(Observer):
         """Tells the parent which stage is running."""
@@ -190,7 +190,7 @@ def _progress_observer(connection: Connection) -> Any:
         def before(self, run: StageRun) -> None:
             connection.send(("before", run.stage.name, 0.0))
 
-        def after(self, run: StageRun, payload: Payload, output: bytes | str, seconds: float) -> None:
-            connection.send(("after", run.stage.name, seconds))
+        def after(self, run: StageRun, output: StageOutput) -> None:
+            connection.send(("after", run.stage.name, output.seconds))
 
     return Report()

@@ -17,21 +17,32 @@ ELIDE_ELEMENTS = 16  # constants with more elements print as dense_resource<__el
 BYTECODE_MAGIC = b"ML\xefR"
 
 
-def module_text(module: Any, *, elide: bool = True, locations: bool = False, generic: bool = False) -> str:
-    """MLIR text of ``module``; an invalid module is printed in the generic form instead of crashing the printer."""
-    operation = module.operation
+def module_text(
+    module: Any, *, elide: bool = True, locations: bool = False, generic: bool = False, verified: bool = False
+) -> str:
+    """MLIR text of ``module``; an invalid module is printed in the generic form instead of crashing the printer.
+
+    ``verified`` says that the module is known to be valid, which saves asking.
+    """
     limits: dict[str, int] = (
         {"large_elements_limit": ELIDE_ELEMENTS, "large_resource_limit": ELIDE_ELEMENTS} if elide else {}
     )
-    with collect_diagnostics(module.context):
-        try:
-            valid = bool(operation.verify())
-        except ir.MLIRError:
-            valid = False
-    text: str = operation.get_asm(
-        enable_debug_info=locations, print_generic_op_form=generic or not valid, assume_verified=True, **limits
+    text: str = module.operation.get_asm(
+        enable_debug_info=locations,
+        print_generic_op_form=generic or not (verified or is_valid(module)),
+        assume_verified=True,
+        **limits,
     )
     return text
+
+
+def is_valid(module: Any) -> bool:
+    """What the MLIR verifier says; its diagnostics are dropped."""
+    with collect_diagnostics(module.context):
+        try:
+            return bool(module.operation.verify())
+        except ir.MLIRError:
+            return False
 
 
 def module_bytecode(module: Any) -> bytes:

@@ -23,10 +23,8 @@ from typing import Any
 from mlirstack.bindings import ir
 from mlirstack.errors import StageError, UsageError
 from mlirstack.ir.foreign import ForeignModule
-from mlirstack.ir.ops import op_counts
 from mlirstack.ir.text import module_text
-from mlirstack.pipeline.observers import sha256
-from mlirstack.pipeline.runner import Observer, Payload, StageRun
+from mlirstack.pipeline.runner import Observer, Payload, StageOutput, StageRun, sha256
 from mlirstack.pipeline.stage import Pipeline, Stage
 from mlirstack.pipeline.step import Translation, step_text
 
@@ -56,10 +54,10 @@ def stage_file(index: int, stage: Stage) -> str:
 
 
 def readable_text(payload: Payload) -> str:
-    """A payload as text for people; not for bytes."""
+    """A payload as text for people; not for bytes.  Modules have been verified, by their stage or as an override."""
     if isinstance(payload, str):
         return payload
-    return module_text(payload) if isinstance(payload, ir.Module) else str(payload.text)
+    return module_text(payload, verified=True) if isinstance(payload, ir.Module) else str(payload.text)
 
 
 def replay_file(index: int, stage: Stage) -> str:
@@ -110,32 +108,31 @@ class Dump(Observer):
         with _writing(file, run.stage):
             file.write_text(text)
 
-    def after(self, run: StageRun, payload: Payload, output: bytes | str, seconds: float) -> None:
+    def after(self, run: StageRun, output: StageOutput) -> None:
         """Write the stage's files and bring the trace up to date."""
-        is_module = isinstance(payload, ir.Module)
+        payload, data = output.payload, output.data
         file = self.directory / stage_file(run.index, run.stage)
         complete = self.directory / replay_file(run.index, run.stage)
         with _writing(file, run.stage):
-            if isinstance(output, bytes) and not isinstance(payload, (ir.Module, ForeignModule)):
-                file.write_bytes(output)
+            if isinstance(data, bytes) and not isinstance(payload, (ir.Module, ForeignModule)):
+                file.write_bytes(data)
             else:
                 text = readable_text(payload)
-                if isinstance(output, bytes):
-                    complete.write_bytes(output)
+                if isinstance(data, bytes):
+                    complete.write_bytes(data)
                 elif len(text) > READABLE_LIMIT:
                     complete.write_text(text)
-                header = self._header(run, sha256(output), seconds)
-                file.write_text(header + _limited(text, complete.relative_to(self.directory)))
+                file.write_text(_header(run, output) + _limited(text, complete.relative_to(self.directory)))
             self.trace["stages"].append(
                 {
                     "index": run.index,
                     "name": run.stage.name,
                     "level": run.stage.level.name,
                     "file": file.name,
-                    "seconds": round(seconds, 6),
+                    "seconds": round(output.seconds, 6),
                     "passes": [step_text(step) for step in run.stage.steps],
-                    "ops": op_counts(payload) if is_module else {},
-                    "sha256": sha256(output),
+                    "ops": output.ops,
+                    "sha256": output.sha256,
                 }
             )
             self._write_trace()
@@ -150,14 +147,6 @@ class Dump(Observer):
         self.trace.update(fields)
         self._write_trace()
 
-    def _header(self, run: StageRun, output_hash: str, seconds: float) -> str:
-        comment = _COMMENT.get(run.stage.level.extension, "#")
-        return (
-            f"{comment} mlirstack stage {run.index:02d} {run.stage.name} | level {run.stage.level.name} | "
-            f"{run.stage.text()} | input sha256:{sha256(run.input)[:16]} | "
-            f"output sha256:{output_hash[:16]} | {seconds:.4f} s\n"
-        )
-
     def _earlier_stages(self) -> list[dict[str, Any]]:
         try:
             stages: list[dict[str, Any]] = json.loads((self.directory / TRACE).read_text())["stages"]
@@ -166,9 +155,24 @@ class Dump(Observer):
         return stages
 
     def _write_trace(self) -> None:
+        # One line a field and a stage.  Not json's own indentation: that encoder is Python, and slower than many stages.
+        stages = ",\n  ".join(json.dumps(stage) for stage in self.trace["stages"])
+        lines = [
+            f'"stages": [\n  {stages}\n ]' if key == "stages" else f'"{key}": {json.dumps(value)}'
+            for key, value in self.trace.items()
+        ]
         temporary = self.directory / (TRACE + ".new")
-        temporary.write_text(json.dumps(self.trace, indent=1) + "\n")
+        temporary.write_text("{\n " + ",\n ".join(lines) + "\n}\n")
         temporary.replace(self.directory / TRACE)
+
+
+def _header(run: StageRun, output: StageOutput) -> str:
+    comment = _COMMENT.get(run.stage.level.extension, "#")
+    return (
+        f"{comment} mlirstack stage {run.index:02d} {run.stage.name} | level {run.stage.level.name} | "
+        f"{run.stage.text()} | input sha256:{sha256(run.input)[:16]} | "
+        f"output sha256:{output.sha256[:16]} | {output.seconds:.4f} s\n"
+    )
 
 
 @contextmanager
@@ -207,7 +211,7 @@ class Reproducer(Observer):
         if self.early and run.stage.steps:
             self._write(run)
 
-    def after(self, run: StageRun, payload: Payload, output: bytes | str, seconds: float) -> None:
+    def after(self, run: StageRun, output: StageOutput) -> None:
         """The stage is through: its early reproducer goes."""
         if self.early:
             shutil.rmtree(self._path(run), ignore_errors=True)

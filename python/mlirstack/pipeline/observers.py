@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,18 +9,18 @@ from mlirstack.bindings import ir, new_context
 from mlirstack.errors import StageError
 from mlirstack.ir.diagnostics import collect_diagnostics, source_line
 from mlirstack.ir.foreign import ForeignModule
-from mlirstack.ir.ops import first_op, op_counts
+from mlirstack.ir.ops import first_op
 from mlirstack.ir.text import module_text, parse_module
-from mlirstack.pipeline.runner import Observer, Payload, StageRun
+from mlirstack.pipeline.runner import Observer, StageOutput, StageRun, sha256
 from mlirstack.pipeline.stage import Stage
 
 
 class LevelCheck(Observer):
     """The dialects a level allows are a post-condition: a stage that leaks another dialect fails right there."""
 
-    def after(self, run: StageRun, payload: Payload, output: bytes | str, seconds: float) -> None:
+    def after(self, run: StageRun, output: StageOutput) -> None:
         """Raise :class:`StageError` naming the first op that must not be there, with its source line."""
-        allowed = run.stage.level.dialects
+        payload, allowed = output.payload, run.stage.level.dialects
         if not isinstance(payload, ir.Module) or allowed is None:
             return
         leaked = first_op(payload, lambda op: op.name.split(".", 1)[0] not in allowed)
@@ -38,8 +37,9 @@ class LevelCheck(Observer):
 class Verification(Observer):
     """Runs the MLIR verifier on what each stage leaves behind, hand-edited overrides included."""
 
-    def after(self, run: StageRun, payload: Payload, output: bytes | str, seconds: float) -> None:
+    def after(self, run: StageRun, output: StageOutput) -> None:
         """Raise :class:`StageError` with the verifier's diagnostics."""
+        payload = output.payload
         if not isinstance(payload, ir.Module):
             return
         with collect_diagnostics(payload.context) as diagnostics:
@@ -113,13 +113,9 @@ class Snapshots(Observer):
         """Keep a schedule's text with its stage."""
         self._schedules[name] = text
 
-    def after(self, run: StageRun, payload: Payload, output: bytes | str, seconds: float) -> None:
+    def after(self, run: StageRun, output: StageOutput) -> None:
         """Keep a complete copy."""
-        ops = op_counts(payload) if isinstance(payload, ir.Module) else {}
-        text = payload.text if isinstance(payload, ForeignModule) else None
-        self.results.append(StageResult(run.index, run.stage, seconds, output, ops, self._schedules, text))
-
-
-def sha256(data: bytes | str) -> str:
-    """Hex digest of bytes or UTF-8 text."""
-    return hashlib.sha256(data.encode() if isinstance(data, str) else data).hexdigest()
+        foreign = output.payload.text if isinstance(output.payload, ForeignModule) else None
+        self.results.append(
+            StageResult(run.index, run.stage, output.seconds, output.data, output.ops, self._schedules, foreign)
+        )

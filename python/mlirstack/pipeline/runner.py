@@ -8,17 +8,20 @@ to name the guilty pass.
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from mlirstack.bindings import PassManager, dialect, ir
 from mlirstack.errors import Diagnostic, MlirstackError, SourceLine, StageError
 from mlirstack.ir.diagnostics import collect_diagnostics
 from mlirstack.ir.foreign import ForeignModule
+from mlirstack.ir.ops import op_counts
 from mlirstack.ir.text import module_bytecode, parse_module
 from mlirstack.pipeline.stage import Pipeline, Stage
 from mlirstack.pipeline.step import Pass, PythonPass, Schedule, Step, Translation, pipeline_text
@@ -49,6 +52,33 @@ def snapshot(payload: Payload) -> bytes | str:
     return payload.data if isinstance(getattr(payload, "data", None), bytes) else payload.text
 
 
+def sha256(data: bytes | str) -> str:
+    """Hex digest of bytes or UTF-8 text."""
+    return hashlib.sha256(data.encode() if isinstance(data, str) else data).hexdigest()
+
+
+class StageOutput:
+    """What a stage left behind: the payload, ``data`` (a complete copy of it) and the seconds the stage took.
+
+    What several observers want to know is worked out once, when it is first asked for.
+    """
+
+    def __init__(self, payload: Payload, seconds: float) -> None:
+        self.payload = payload
+        self.data = snapshot(payload)
+        self.seconds = seconds
+
+    @cached_property
+    def ops(self) -> dict[str, int]:
+        """Op counts of a module; empty for other payloads."""
+        return op_counts(self.payload) if isinstance(self.payload, ir.Module) else {}
+
+    @cached_property
+    def sha256(self) -> str:
+        """Hash of :attr:`data`."""
+        return sha256(self.data)
+
+
 class Observer:
     """Base of observers; every method does nothing."""
 
@@ -61,11 +91,8 @@ class Observer:
     def schedule(self, run: StageRun, name: str, text: str) -> None:
         """A transform-dialect schedule was built for the module at hand and is about to be applied."""
 
-    def after(self, run: StageRun, payload: Payload, output: bytes | str, seconds: float) -> None:
-        """A stage has run and left ``payload``, of which ``output`` is a complete copy.
-
-        Raise :class:`StageError` to refuse it.
-        """
+    def after(self, run: StageRun, output: StageOutput) -> None:
+        """A stage has run; raise :class:`StageError` to refuse what it left behind."""
 
     def failed(self, run: StageRun, error: StageError) -> None:
         """A stage has failed; called once, before the error is raised."""
@@ -107,14 +134,14 @@ class Runner:
             else:
                 payload = _apply(run, payload, lambda name, text: self._tell_schedule(run, name, text))
             seconds = time.perf_counter() - started
-            data = snapshot(payload)
+            output = StageOutput(payload, seconds)
             for observer in self.observers:
-                observer.after(run, payload, data, seconds)
+                observer.after(run, output)
         except StageError as error:
             for observer in self.observers:
                 observer.failed(run, error)
             raise
-        return payload, data
+        return payload, output.data
 
     def _tell_schedule(self, run: StageRun, name: str, text: str) -> None:
         for observer in self.observers:
