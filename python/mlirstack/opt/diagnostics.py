@@ -10,6 +10,7 @@ from typing import Any
 from mlirstack.opt.source import Place, Source
 
 _FILE = re.compile(r'"((?:[^"\\]|\\.)*)":(\d+):(\d+)')
+_CALL_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|callsite\(|\(|\)| at ')
 _ANONYMOUS = "-"  # the file name of a buffer that was parsed without one
 _OPERATION_NOTE = "see current operation: "
 _DEPTH = 10  # of a printed call stack
@@ -42,28 +43,45 @@ def severity(diagnostic: Any) -> str:
 def places(location: Any, source_name: str) -> list[Place | None]:
     """The position of a location, followed by those of its callers; None where a caller is unknown.
 
-    The anonymous buffer stands for the source.
+    The anonymous buffer stands for the source.  Of several call stacks, fused into one location, the first counts.
     """
-    text = str(location)
+    text: str | None = str(location)
     found: list[Place | None] = []
-    for part in text.split(" at ") if text.startswith("loc(callsite(") else [text]:
-        match = _FILE.search(part)
+    while text is not None and len(found) <= _DEPTH:
+        match = _FILE.search(text)
         if match:
             file = match[1].replace('\\"', '"')
             found.append(Place(source_name if file == _ANONYMOUS else file, int(match[2]), int(match[3])))
-        elif found:
+        elif not found:
+            break
+        else:
             found.append(None)
-    return found[: _DEPTH + 1]
+        text = _caller(text)
+    return found
+
+
+def _caller(text: str) -> str | None:
+    """The location after the `` at `` of the first ``callsite(… at …)`` in ``text``; None where there is none."""
+    tokens = _CALL_TOKEN.finditer(text)
+    if not any(token[0] == "callsite(" for token in tokens):  # moves on behind it
+        return None
+    depth, start = 1, 0
+    for token in tokens:
+        depth += token[0].endswith("(") - (token[0] == ")")
+        if token[0] == " at " and depth == 1:
+            start = token.end()
+        elif depth == 0:
+            return text[start : token.start()]
+    return None
 
 
 def snippet(lines: dict[str, list[str]], place: Place, width: int = 1) -> str:
     """The line of a place with a caret under its column; empty where the file cannot be read."""
     if place.file not in lines:
         try:
-            text = Path(place.file).read_text("utf-8", "surrogateescape")
+            lines[place.file] = Path(place.file).read_text("utf-8", "surrogateescape").split("\n")
         except (OSError, ValueError):
-            text = ""
-        lines[place.file] = text.split("\n")
+            lines[place.file] = []
     if not 0 < place.line <= len(lines[place.file]):
         return ""
     line = lines[place.file][place.line - 1].rstrip("\r")

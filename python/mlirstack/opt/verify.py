@@ -40,6 +40,7 @@ class Verifier:
         self.name = chunk.source.name
         self.strict = level == "all"
         self.failed = False
+        self.start = chunk.line
         text = chunk.source.data.decode("utf-8", "surrogateescape")
         self._lines = {self.name: text.split("\n")}
         self._expected: dict[str, list[_Expected]] = {self.name: self._scan(self.name, chunk.placed_text())}
@@ -106,7 +107,7 @@ class Verifier:
             try:
                 re.compile(_posix(regex))
             except re.error as error:
-                self._fail(at, f"invalid regex: {error}", len(message))
+                self._fail(at, f"invalid regex: {_llvm_word(error.msg)}", len(message))
                 return None
             parts.append(f"(?:{_posix(regex)})")
         return re.compile("".join(parts))
@@ -114,6 +115,8 @@ class Verifier:
     def _process(self, kind: str, location: str, message: str) -> None:
         found = places(location, self.name)
         place = found[0] if found else None
+        if place and place.line == 0 and place.file == self.name and self.start > 1:  # the whole of a part
+            place = place._replace(line=self.start)
         near: _Expected | None = None
         for expected in self._of_file(self.name if place is None else place.file):
             if expected.line != (None if place is None else place.line) or not expected.matches(message):
@@ -146,6 +149,22 @@ _CLASSES = {
     "alnum": "a-zA-Z0-9", "alpha": "a-zA-Z", "digit": "0-9", "lower": "a-z", "upper": "A-Z", "space": r"\s",
     "xdigit": "0-9a-fA-F", "punct": r"!-/:-@\[-`{-~",
 }  # fmt: skip
+
+
+_REGEX_ERRORS = {
+    "missing ), unterminated subpattern": "parentheses not balanced",
+    "unbalanced parenthesis": "parentheses not balanced",
+    "unterminated character set": "brackets ([ ]) not balanced",
+    "nothing to repeat": "repetition-operator operand invalid",
+    "multiple repeat": "repetition-operator operand invalid",
+    "min repeat greater than max repeat": "invalid repetition count(s)",
+    "bad escape (end of pattern)": "trailing backslash (\\)",
+}
+
+
+def _llvm_word(message: str) -> str:
+    """Python's message about a regular expression in LLVM's words."""
+    return _REGEX_ERRORS.get(message, message)
 
 
 def _posix(pattern: str) -> str:
