@@ -5,6 +5,9 @@
 // RUN: mlirstack-opt %s --pass-pipeline='builtin.module(func.func(cse))' --mlir-print-ir-before-all --mlir-print-ir-module-scope -o /dev/null 2>&1 | FileCheck %s --check-prefix=SCOPE
 // RUN: rm -rf %t && mlirstack-opt %s --cse --canonicalize --mlir-print-ir-after-all --mlir-print-ir-tree-dir=%t -o /dev/null
 // RUN: FileCheck %s --check-prefix=TREE < %t/builtin_module_no-symbol-name/1_canonicalize.mlir
+// The tree of some passes only: each file is numbered as if the others were not printed.
+// RUN: rm -rf %t && mlirstack-opt %s --pass-pipeline='builtin.module(canonicalize,func.func(canonicalize,cse),cse)' --mlir-print-ir-after=cse --mlir-print-ir-tree-dir=%t -o /dev/null
+// RUN: find %t -name '*.mlir' | sort | FileCheck %s --check-prefix=SOME
 // RUN: mlirstack-opt %s --mlirstack-asserts-to-errors --mlir-print-ir-before-all -o /dev/null 2>&1 | FileCheck %s --check-prefix=PYTHON
 
 // BEFORE: IR Dump Before CSEPass{{.*}}cse
@@ -30,6 +33,11 @@
 // SCOPE: @bar
 
 // TREE: func.func @foo()
+
+// SOME: builtin_module_no-symbol-name/0_cse.mlir
+// SOME-NEXT: builtin_module_no-symbol-name/func_func_bar/0_0_cse.mlir
+// SOME-NEXT: builtin_module_no-symbol-name/func_func_foo/0_0_cse.mlir
+// SOME-NOT: mlir
 
 // PYTHON: IR Dump Before AssertsToErrors: mlirstack-asserts-to-errors
 func.func @foo() {

@@ -54,6 +54,11 @@ class Filter:
         self._showing = True
         self._in_message = False
 
+    def wants(self, dump: Dump) -> bool:
+        """Was this dump asked for?"""
+        wanted = self._wanted[dump.when]
+        return wanted is None or dump.argument in wanted
+
     def line(self, line: bytes) -> bytes:
         """What to show of the next line."""
         if line in FRAME:
@@ -63,8 +68,7 @@ class Filter:
         if not self._in_message:
             dump = header(line)
             if dump:
-                wanted = self._wanted[dump.when]
-                self._showing = wanted is None or dump.argument in wanted
+                self._showing = self.wants(dump)
             elif line.startswith(_REPORT):
                 self._showing = True
         return line if self._showing else b""

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from mlirstack.pipeline.step import Step
 
 MODULE = "builtin.module"
+REPRODUCER = "mlir_reproducer"
 _REPRODUCER = re.compile(r"mlir_reproducer\s*:\s*\{(.*?)\n?\s*\}\s*\}", re.DOTALL)
 
 

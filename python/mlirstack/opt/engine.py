@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Any
 from mlirstack.bindings import UNREGISTERED_DIALECTS, core, lazy_context, load_unregistered_dialects
 from mlirstack.opt import printing
 from mlirstack.opt.diagnostics import Printer, emit
-from mlirstack.opt.elements import MODULE, Plan, plans, reproducer_of
+from mlirstack.opt.elements import MODULE, REPRODUCER, Plan, plans, reproducer_of
 from mlirstack.opt.flags import FlagError, Invocation
 from mlirstack.opt.manager import Tracing, build, instrument, only_translations, pretty, raised
+from mlirstack.opt.resources import DROPPED, Resources, external_resources
 from mlirstack.opt.source import Chunk
+from mlirstack.opt.tree import Tree
 from mlirstack.opt.verify import Verifier
 
 if TYPE_CHECKING:
@@ -56,7 +58,13 @@ def run_chunk(
             notes=not invocation.on("mlir-disable-diagnostic-notes"),
             operation=invocation.on("mlir-print-op-on-diagnostic"),
         )
-    attached = context.attach_diagnostic_handler(handler)
+    as_text = not (chunk.source.is_bytecode or invocation.on("emit-bytecode"))  # bytecode does lose external resources
+    resources = _passed_through(chunk, invocation) if as_text else {}
+
+    def handle(diagnostic: Any) -> bool:
+        return (as_text and diagnostic.message.startswith(DROPPED)) or handler(diagnostic)
+
+    attached = context.attach_diagnostic_handler(handle)
     succeeded, out = False, b""
     try:
         tell(Phase.PARSING)
@@ -65,7 +73,7 @@ def run_chunk(
         if timing:
             timing.add("Parser", time.perf_counter() - started)
         if not invocation.on("verify-roundtrip") or _round_trips(module, invocation, context):
-            succeeded, out = _transform(chunk, invocation, context, module, tell, timing, tracing)
+            succeeded, out = _transform(chunk, invocation, context, module, tell, timing, tracing, resources)
     except ir.MLIRError:
         pass  # the handler has shown why
     finally:
@@ -73,6 +81,14 @@ def run_chunk(
     if isinstance(handler, Verifier):
         return handler.finish(), out
     return succeeded, out
+
+
+def _passed_through(chunk: Chunk, invocation: Invocation) -> Resources:
+    """The external resources of a text that the output is to hold again."""
+    found = external_resources(chunk.text())
+    if invocation.on("run-reproducer"):  # which has read it
+        found.pop(REPRODUCER, None)
+    return found
 
 
 def parse(chunk: Chunk, invocation: Invocation, context: Any) -> Any:
@@ -145,6 +161,7 @@ def _transform(
     tell: Callable[[int], None],
     timing: Report | None,
     tracing: Tracing | None,
+    resources: Resources,
 ) -> tuple[bool, bytes]:
     operation = module.operation
     stored = reproducer_of(chunk.text()) if invocation.on("run-reproducer") and not chunk.source.is_bytecode else None
@@ -169,7 +186,7 @@ def _transform(
         return True, b""
     started = time.perf_counter()
     if payload is module:
-        out = printing.output(operation, invocation)
+        out = printing.output(operation, invocation, resources)
     else:
         data = payload if isinstance(payload, (str, bytes)) else getattr(payload, "text", None) or payload.data
         out = printing.encode(data) if isinstance(data, str) else data
@@ -192,7 +209,8 @@ def _run(
     manager, translations = build(plan, context, module, caught)
     if invocation.on("dump-pass-pipeline") and not tracing:
         emit(pretty(str(manager)))
-    instrument(manager, invocation, tracing)
+    tree = None if tracing else Tree.of(invocation)
+    instrument(manager, invocation, tracing, tree)
     recorder = None
     if not tracing and any(invocation(f"mlir-{f}") for f in ("generate-reproducer", "pass-pipeline-crash-reproducer")):
         from mlirstack.opt.reproducer import Recorder
@@ -203,6 +221,8 @@ def _run(
         manager.run(module.operation)
     except core()[0].MLIRError:
         succeeded = False
+    if tree:
+        tree.finish()
     if timing:
         with timing.capture():
             del manager  # this is when the bindings print their report

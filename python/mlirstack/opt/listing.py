@@ -24,9 +24,11 @@ def flag_lines(flags: dict[str, Flag]) -> list[str]:
 def help_text() -> str:
     """Usage and all flags; passes are listed by --list-passes."""
     lines = [
-        "usage: mlirstack-opt [FILE] [flags] [passes]",
+        "OVERVIEW: MLIR modular optimizer driver for the pip-installed bindings",
+        "Runs passes over MLIR text or bytecode and prints the result.",
         "",
-        "Runs passes over MLIR text or bytecode and prints the result: mlir-opt for the pip-installed bindings.",
+        "USAGE: mlirstack-opt [FILE] [flags] [passes]",
+        "",
         "FILE may be '-' or left out: stdin.  Every pass of --list-passes is a flag: --PASS or --PASS='option=value …'.",
     ]
     for title, flags in GROUPS.items():

@@ -11,6 +11,7 @@ from mlirstack.opt.elements import Element, Plan
 from mlirstack.opt.flags import FlagError, Invocation
 
 if TYPE_CHECKING:
+    from mlirstack.opt.tree import Tree
     from mlirstack.pipeline.step import Step, Translation
 
 IR_PRINTING = tuple(f"mlir-print-ir-{when}" for when in ("before", "after", "before-all", "after-all", "after-failure"))
@@ -103,8 +104,11 @@ def raised(name: str, error: Exception) -> str:
     return f"pass '{name}' raised {type(error).__name__}: {error} ({at.filename}:{at.lineno})"
 
 
-def instrument(manager: Any, invocation: Invocation, tracing: Tracing | None = None) -> None:
-    """Switch on what the command line asks for; with ``tracing``, printing before every pass and nothing else."""
+def instrument(manager: Any, invocation: Invocation, tracing: Tracing | None = None, tree: Tree | None = None) -> None:
+    """Switch on what the command line asks for; with ``tracing``, printing before every pass and nothing else.
+
+    A ``tree`` takes the place of --mlir-print-ir-tree-dir.
+    """
     manager.enable_verifier(invocation.on("verify-each"))
     if tracing:
         limit = None if tracing.module_scope else 1
@@ -130,7 +134,7 @@ def instrument(manager: Any, invocation: Invocation, tracing: Tracing | None = N
             large_resource_limit=invocation.number("mlir-elide-resource-strings-if-larger"),
             enable_debug_info=invocation.on("mlir-print-debuginfo"),
             print_generic_op_form=invocation.on("mlir-print-op-generic"),
-            tree_printing_dir_path=invocation.text("mlir-print-ir-tree-dir"),
+            tree_printing_dir_path=tree.written if tree else invocation.text("mlir-print-ir-tree-dir"),
         )
     if invocation.on("mlir-timing"):
         manager.enable_timing()
@@ -156,14 +160,6 @@ def check_printing(invocation: Invocation) -> None:
             raise FlagError(
                 f"error: --mlir-{flag} is not supported together with {asked[0]}: the bindings' IR printing lacks it"
             )
-    if invocation("mlir-print-ir-tree-dir") is not None and not {
-        "--mlir-print-ir-before",
-        "--mlir-print-ir-after",
-    }.isdisjoint(asked):
-        raise FlagError(
-            "error: --mlir-print-ir-tree-dir is not supported together with lists of passes; use --mlir-print-ir-before-all "
-            "or --mlir-print-ir-after-all"
-        )
 
 
 def _explain(text: str, message: str) -> str:

@@ -6,10 +6,11 @@ import io
 from typing import Any
 
 from mlirstack.opt.flags import Invocation
+from mlirstack.opt.resources import Resources, with_resources
 
 
-def output(operation: Any, invocation: Invocation) -> bytes:
-    """``operation`` as the command line wants it written."""
+def output(operation: Any, invocation: Invocation, resources: Resources | None = None) -> bytes:
+    """``operation`` as the command line wants it written; text includes the external ``resources``."""
     if invocation.on("emit-bytecode"):
         buffer = io.BytesIO()
         operation.write_bytecode(buffer, desired_version=invocation.number("emit-bytecode-version"))
@@ -17,8 +18,11 @@ def output(operation: Any, invocation: Invocation) -> bytes:
     if invocation.on("mlir-print-value-users"):
         from mlirstack.opt.users import with_users
 
-        return encode(with_users(operation, invocation))
-    return encode(text(operation, invocation) + "\n")
+        written = with_users(operation, invocation)
+    else:
+        written = text(operation, invocation) + "\n"
+    limit = invocation.number("mlir-elide-resource-strings-if-larger")
+    return encode(with_resources(written, resources or {}, limit))
 
 
 def text(operation: Any, invocation: Invocation, **extra: bool) -> str:
