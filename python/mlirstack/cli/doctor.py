@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib.metadata
 import os
 import platform
@@ -72,7 +73,20 @@ def _machine() -> list[Check]:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     supported = platform.system() == "Linux" and platform.machine() == "x86_64"
     detail = f"{platform.system()} {platform.machine()}, {cores} cores, {' '.join(found) or 'no AVX2'}"
-    return [Check("machine", "ok" if supported else "bad", detail + ("" if supported else "; x86-64 Linux is supported"))]
+    note = "" if supported else "; x86-64 Linux is supported"
+    return [Check("machine", "ok" if supported else "bad", detail + note), _cuda()]
+
+
+def _cuda() -> Check:
+    """The CUDA driver and its version; nothing here needs it yet."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return Check("CUDA driver", "note", "not found (libcuda.so.1)")
+    version, count = ctypes.c_int(), ctypes.c_int()
+    if driver.cuInit(0) or driver.cuDriverGetVersion(ctypes.byref(version)) or driver.cuDeviceGetCount(ctypes.byref(count)):
+        return Check("CUDA driver", "note", "found, but it does not start")
+    return Check("CUDA driver", "ok", f"CUDA {version.value // 1000}.{version.value % 1000 // 10}, {count.value} device(s)")
 
 
 def _tools() -> list[Check]:
