@@ -123,7 +123,6 @@ TORCH_TO_LINALG = Stage(
         Pass("torch-verify-linalg-on-tensors-backend-contract"),
         # Numbers of the model arrive as float64 constants that are rounded in loop bodies.
         NarrowConstants(),
-        Pass("canonicalize", on=FUNCTION),
     ),
     "linalg on tensors, straight from the torch dialect",
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import re
 
 import pytest
@@ -213,6 +214,39 @@ def test_views_of_an_attention_result_stay_valid():
     model, x = Function(heads), randn(2, 8, 4, 16)
     decomposed = torch.export.export(model, (x,)).run_decompositions(decomposition_table())
     torch.testing.assert_close(decomposed.module(check_guards=False)(x), model(x))
+
+
+def test_finite_numbers():
+    x = torch.tensor([1.0, math.inf, -math.inf, math.nan, torch.finfo(torch.float32).max])
+    decomposed = torch.export.export(Function(torch.isfinite), (x,)).run_decompositions(decomposition_table())
+    assert decomposed.module(check_guards=False)(x).tolist() == [True, False, False, False, True]
+
+
+@pytest.mark.parametrize("accumulate", [False, True])
+@pytest.mark.parametrize(
+    ("mask", "values"),
+    [
+        (torch.tensor([True, False, True, True, False]), randn(3, 4)),
+        (torch.tensor([False] * 5), randn(0, 4)),
+        (torch.tensor([True, False, True, True, False]), randn(1, 4)),
+        (torch.tensor([True, False, True, True, False]), randn(4)),
+        (torch.tensor([True, False, True, True, False]), randn(())),
+        (torch.arange(20).reshape(5, 4) % 3 == 0, randn(7)),
+    ],
+)
+def test_writes_through_a_mask(mask, values, accumulate):
+    model = Function(lambda x, m, v: x.index_put((m,), v, accumulate=accumulate))
+    inputs = (randn(5, 4), mask, values)
+    decomposed = torch.export.export(model, inputs).run_decompositions(decomposition_table())
+    torch.testing.assert_close(decomposed.module(check_guards=False)(*inputs), model(*inputs))
+
+
+@pytest.mark.portable
+def test_a_write_through_a_mask_is_a_selection():
+    inputs = (randn(5, 4), torch.tensor([True, False, True, True, False]), randn(3, 4))
+    payload = export(Function(lambda x, m, v: x.index_put((m,), v)), inputs).payload
+    text = to_linalg(payload, "linalg")
+    assert "arith.select" in text and "tm_tensor.scatter" not in text
 
 
 def test_comparisons_are_made_in_the_dtype_of_the_tensor():

@@ -46,7 +46,8 @@ def scaled_dot_product_attention(
     else:
         masked = attn_mask.dtype == torch.bool
         scores = torch.where(attn_mask, scores, -_INFINITY) if masked else scores + attn_mask.to(compute)
-        nothing = torch.amax(scores, dim=-1, keepdim=True) == -_INFINITY
+        # Not "== -infinity": the maximum on the way through TOSA never falls below the lowest finite number.
+        nothing = torch.amax(scores, dim=-1, keepdim=True) <= torch.finfo(compute).min
         weights = torch.where(nothing, 0.0, torch.softmax(scores, dim=-1))
     return _like_eager(torch.matmul(weights, v).to(query.dtype), query, value)
 

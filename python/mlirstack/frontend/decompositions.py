@@ -18,6 +18,7 @@ from torch.utils import _pytree as pytree
 from mlirstack.bindings import fx_decomposition_table
 from mlirstack.frontend.attention import scaled_dot_product_attention
 from mlirstack.frontend.complex_numbers import add_complex_decompositions
+from mlirstack.frontend.indexing import add_indexing_decompositions
 from mlirstack.frontend.integers import add_integer_decompositions
 
 Decomposition = Callable[..., Any]
@@ -76,6 +77,7 @@ def decomposition_table() -> dict[Any, Decomposition]:
     table[aten.addmm.default] = _addmm
     add_integer_decompositions(table)
     add_complex_decompositions(table)
+    add_indexing_decompositions(table)
     table.update(
         {
             aten.var.correction: _var,
@@ -87,6 +89,7 @@ def decomposition_table() -> dict[Any, Decomposition]:
             aten.rms_norm.default: _rms_norm,
             aten._native_batch_norm_legit_no_training.default: _batch_norm_no_training,
             aten.scaled_dot_product_attention.default: scaled_dot_product_attention,
+            aten.isfinite.default: _isfinite,
             aten._trilinear.default: _trilinear,
             aten.conv_tbc.default: _conv_tbc,
             aten.upsample_nearest1d.vec: _upsample_nearest,
@@ -119,6 +122,14 @@ def _comparison(with_tensor: Any) -> Decomposition:
         return with_tensor(x, torch.full((), number, dtype=x.dtype, device=x.device))
 
     return decomposition
+
+
+def _isfinite(x: Tensor) -> Tensor:
+    if x.is_complex():
+        return _isfinite(x.real) & _isfinite(x.imag)
+    if not x.is_floating_point():
+        return torch.ones_like(x, dtype=torch.bool)
+    return x.abs() < math.inf
 
 
 def _is_half(value: object) -> bool:
@@ -291,11 +302,12 @@ def _trilinear(
     expand3: Sequence[int],
     sumdim: Sequence[int],
     unroll_dim: int = 1,
-) -> Tensor:
+) -> Any:
     """The product of three tensors, each with dimensions of size one put in, summed over ``sumdim``."""
-    del unroll_dim
+    if all(unroll_dim in expanded for expanded in (expand1, expand2, expand3)):
+        return NotImplemented  # eager gives a tensor without elements
     product = _with_dimensions(a, expand1) * _with_dimensions(b, expand2) * _with_dimensions(c, expand3)
-    return product.sum(list(sumdim))
+    return product.sum(list(sumdim)) if sumdim else product
 
 
 def _with_dimensions(x: Tensor, dimensions: Sequence[int]) -> Tensor:

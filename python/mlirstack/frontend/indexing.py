@@ -1,0 +1,43 @@
+"""Decompositions for writes through a boolean mask: a selection, not a scatter to a number of places that depends on data.
+
+torch-mlir's scatter becomes invalid when a canonicalization folds the sizes of its operands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+Decomposition = Callable[..., Any]
+aten = torch.ops.aten
+
+
+def add_indexing_decompositions(table: dict[Any, Decomposition]) -> None:
+    """Extend ``table``; what stands there already is kept for integer indices."""
+    otherwise = table.get(aten.index_put.default)
+
+    def decomposition(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False) -> Any:
+        if len(indices) == 1 and indices[0] is not None and indices[0].dtype == torch.bool:
+            return _masked_put(x, indices[0], values, accumulate)
+        return otherwise(x, indices, values, accumulate) if otherwise else NotImplemented
+
+    table[aten.index_put.default] = decomposition
+
+
+def _masked_put(x: Tensor, mask: Tensor, values: Tensor, accumulate: bool) -> Tensor:
+    """``x[mask] = values`` (or ``+=``): ``mask`` covers the first dimensions of ``x``, ``values`` is ``[count, *rest]``."""
+    rest = x.shape[mask.dim() :]
+    where = mask.reshape([*mask.shape, *([1] * len(rest))])
+    if values.dim() > len(rest) and values.size(0) != 1:
+        if isinstance(values.size(0), int) and values.size(0) == 0:
+            return x.clone()
+        # The n-th true element takes the n-th row of the values; what false elements take does not matter.
+        order = torch.cumsum(mask.flatten().to(torch.int64), 0) - 1
+        rows = values.index_select(0, torch.clamp(order, min=0))
+        placed = rows.reshape([*mask.shape, *rows.shape[1:]])
+    else:
+        placed = values.squeeze(0) if values.dim() > len(rest) else values
+    return torch.where(where, x + placed if accumulate else placed, x)
