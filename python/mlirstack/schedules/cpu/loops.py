@@ -69,7 +69,7 @@ def plan_nest(
 
     ``sizes`` replaces the loop sizes where an enclosing loop has tiled some of them already.
     """
-    if not op.vectorizable or (op.reductions and op.combiners is None):
+    if not op.vectorizable or (op.reductions and (op.combiners is None or len(op.outputs) != 1)):
         return None
     sizes = sizes or op.shape
     inner = innermost(op)
