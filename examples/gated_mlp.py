@@ -1,8 +1,8 @@
 """A model of one's own, for the command line.
 
-    mlirstack compare examples/gated_mlp.py:GatedMlp --targets cpu,iree-cpu
-    mlirstack lower examples/gated_mlp.py:GatedMlp --target cpu --out dump/
-    mlirstack lower examples/gated_mlp.py:GatedMlp --target cpu --out dump/ --dynamic 'x:0=1..64'
+mlirstack compare examples/gated_mlp.py:GatedMlp --targets cpu,iree-cpu
+mlirstack lower examples/gated_mlp.py:GatedMlp --target cpu --out dump/
+mlirstack lower examples/gated_mlp.py:GatedMlp --target cpu --out dump/ --dynamic 'x:0=1..64'
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What each level does to a model: op counts per stage, and the difference between two of them.
 
-    python examples/see_levels.py
+python examples/see_levels.py
 """
 
 from __future__ import annotations
