@@ -34,6 +34,7 @@ STEPS: dict[str, str] = {
     "mlirstack-pin-broadcasts": "mlirstack.passes.pin:PinBroadcasts",
     "mlirstack-protect-arguments": "mlirstack.passes.entry:ProtectArguments",
     "mlirstack-results-to-arguments": "mlirstack.passes.buffers:ResultsToArguments",
+    "mlirstack-schedule-file": "mlirstack.schedules.file:ScheduleFile",
     "mlirstack-simplify-linalg": "mlirstack.passes.simplify:SimplifyLinalg",
     "mlirstack-translate-to-llvmir": "mlirstack.passes.llvm_ir:TranslateToLlvmIr",
     "mlirstack-vector-math": "mlirstack.passes.vector_math:VectorMath",

@@ -79,7 +79,7 @@ def _callback(step: Step, module: Any, caught: list[BaseException]) -> Callable[
                 elif isinstance(step, Schedule):
                     text = step.build(module)
                     if text is not None:
-                        apply_schedule(module, text)
+                        apply_schedule(module, text, entry=step.entry_point)
         except MlirstackError as error:
             hint = f"\nhint: {error.hint}" if error.hint else ""
             module.operation.location.emit_error(f"pass '{step.name}': {error.message}{hint}")

@@ -231,7 +231,7 @@ def _run_schedule(step: Schedule, module: Any, tell: Any) -> None:
     if text is None:
         return
     tell(step.name, text)
-    apply_schedule(module, text)
+    apply_schedule(module, text, entry=step.entry_point)
 
 
 def apply_schedule(module: Any, text: str, *, entry: str = "__transform_main") -> None:

@@ -80,11 +80,16 @@ class PythonPass(_Step):
 
 
 class Schedule(_Step):
-    """A transform-dialect schedule, built by typed Python functions for the module at hand."""
+    """A transform-dialect schedule, built by typed Python functions for the module at hand.
+
+    ``entry_point`` is the named sequence that is applied.
+    """
+
+    entry_point: ClassVar[str] = "__transform_main"
 
     @abstractmethod
     def build(self, module: Any) -> str | None:
-        """The text of a module with ``@__transform_main``, or None where nothing in ``module`` asks for it."""
+        """The text of a module with the entry point, or None where nothing in ``module`` asks for it."""
 
 
 class Translation(_Step):
