@@ -70,7 +70,6 @@ _COMPARISONS = (
 def decomposition_table() -> dict[Any, Decomposition]:
     """The table for ``ExportedProgram.run_decompositions``: operator overload → decomposition."""
     table: dict[Any, Decomposition] = fx_decomposition_table()
-    table.pop(aten.threshold_backward.default)  # loses the promotion of mixed dtypes; torch-mlir's own is right
     for op in _IN_FLOAT32:
         table[op] = _in_float32(op, table.get(op))
     for with_scalar, with_tensor in _COMPARISONS:
@@ -91,6 +90,7 @@ def decomposition_table() -> dict[Any, Decomposition]:
             aten._native_batch_norm_legit_no_training.default: _batch_norm_no_training,
             aten.scaled_dot_product_attention.default: scaled_dot_product_attention,
             aten.isfinite.default: _isfinite,
+            aten.threshold_backward.default: _threshold_backward,
             aten._trilinear.default: _trilinear,
             aten.conv_tbc.default: _conv_tbc,
             aten.upsample_nearest1d.vec: _upsample_nearest,
@@ -291,7 +291,12 @@ def _upsample_nearest(x: Tensor, output_size: Sequence[int] | None, scale_factor
     return x.reshape(apart).expand(repeated).reshape([*x.shape[:2], *wanted])
 
 
-# ---------------------------------------------------------------------------------- ops that torch-mlir gives a wrong shape
+# ------------------------------------------------------------- ops that torch or torch-mlir gives a wrong shape or dtype
+
+
+def _threshold_backward(gradient: Tensor, x: Tensor, threshold: float) -> Tensor:
+    """The gradient where ``x`` is above the threshold; torch's metadata misses the promotion of mixed dtypes."""
+    return torch.where(x <= threshold, 0, gradient).to(torch.result_type(gradient, x))
 
 
 def _trilinear(
