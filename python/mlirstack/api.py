@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from mlirstack.bindings import ir
 from mlirstack.errors import StageError, TargetUnavailableError, UnsupportedError, UsageError
+from mlirstack.frontend.parameters import save_parameters
 from mlirstack.frontend.program import Program
 from mlirstack.pipeline.dump import Dump, DumpInfo, Reproducer, prepare_directory
 from mlirstack.pipeline.observers import LevelCheck, Snapshots, StageResult, Verification
@@ -253,25 +254,9 @@ def _dump_of(program: Program, options: LowerOptions) -> Dump | None:
             raise UsageError("resuming from a stage needs the directory of an earlier dump")
         return None
     directory = prepare_directory(options.dump)
-    _store_parameters(program, directory / "replay" / "parameters.safetensors")
+    # Weights never stand in the IR: a replay that runs a module finds them here, once for all stages.
+    save_parameters(program.parameters, directory / "replay" / "parameters.safetensors")
     return Dump(directory, DumpInfo(program.name, options.target, versions()))
-
-
-def _store_parameters(program: Program, file: Path) -> None:
-    """Weights never stand in the IR: a replay that runs the module finds them here, once for all stages."""
-    if not program.parameters:
-        file.unlink(missing_ok=True)
-        return
-    from safetensors import SafetensorError
-    from safetensors.torch import save_file
-
-    try:
-        file.parent.mkdir(exist_ok=True)
-        # clone: safetensors refuses tensors that share storage, and tied weights do
-        save_file({name: t.detach().clone().contiguous() for name, t in program.parameters.items()}, file)
-    except (OSError, SafetensorError) as error:
-        file.unlink(missing_ok=True)
-        raise UsageError(f"cannot write {file}: {error}", hint="free space, or name another directory") from error
 
 
 def _table(target: Target, route: str, program: Program, options: LowerOptions) -> Pipeline:

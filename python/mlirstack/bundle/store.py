@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mlirstack.errors import BundleError, UsageError
+from mlirstack.frontend.parameters import save_parameters
 from mlirstack.frontend.program import ArgumentSpec, Mutation, OutputSpec, ResultSpec, Signature
 from mlirstack.targets.base import Artifact
 
@@ -51,8 +52,6 @@ def write_bundle(
     path: Path, artifact: Artifact, signature: Signature, parameters: dict[str, torch.Tensor], info: BundleInfo
 ) -> None:
     """Write a bundle to ``path``, replacing an earlier bundle there; anything else there is refused."""
-    from safetensors.torch import save_file
-
     if path.exists() and not (path / MANIFEST).is_file() and (not path.is_dir() or any(path.iterdir())):
         raise UsageError(f"{path} exists and is not a bundle", hint="name a new directory")
     try:
@@ -63,9 +62,7 @@ def write_bundle(
     try:
         for name, data in artifact.files.items():
             (work / name).write_bytes(data)
-        if parameters:
-            # clone: safetensors refuses tensors that share storage, and tied weights do
-            save_file({k: v.detach().clone().contiguous() for k, v in parameters.items()}, work / PARAMETERS)
+        save_parameters(parameters, work / PARAMETERS)
         manifest = {
             "format_version": FORMAT_VERSION,
             **dataclasses.asdict(info),

@@ -11,6 +11,7 @@ import re
 import sys
 from typing import Any
 
+from mlirstack.opt.entry import run_tool
 from mlirstack.opt.flags import INPUT, PASSES, Flag, FlagError, Invocation, parse
 from mlirstack.opt.source import Chunk, read_source
 
@@ -36,12 +37,7 @@ _TYPES: dict[str, Any] = {
 
 def main(argv: list[str] | None = None) -> None:
     """Entry point of ``mlirstack-run``; exit status 0, or 1 where anything failed."""
-    try:
-        status = _main(sys.argv[1:] if argv is None else argv)
-    except FlagError as error:
-        sys.stderr.write(f"{error}\n")
-        status = 1
-    sys.exit(status)
+    run_tool(_main, argv)
 
 
 def _main(arguments: list[str]) -> int:

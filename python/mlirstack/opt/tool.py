@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import TYPE_CHECKING
 
+from mlirstack.opt.entry import run_tool
 from mlirstack.opt.flags import FlagError, Invocation, parse
 from mlirstack.opt.source import Chunk, read_source, split
 
@@ -17,15 +17,7 @@ TOOL = "mlirstack-opt"
 
 def main(argv: list[str] | None = None) -> None:
     """Entry point of ``mlirstack-opt``; exit status as mlir-opt: 0, or 1 where anything failed."""
-    try:
-        status = _main(sys.argv[1:] if argv is None else argv)
-    except FlagError as error:
-        sys.stderr.write(f"{error}\n")
-        status = 1
-    except BrokenPipeError:  # the reader of a pipe has left
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        status = 0
-    sys.exit(status)
+    run_tool(_main, argv)
 
 
 def _main(arguments: list[str]) -> int:

@@ -6,9 +6,9 @@ MLIR in the LLVM dialect becomes LLVM IR; LLVM IR becomes assembly of this machi
 from __future__ import annotations
 
 import os
-import sys
 from typing import Any
 
+from mlirstack.opt.entry import run_tool
 from mlirstack.opt.flags import INPUT, PASSES, Flag, FlagError, Invocation, parse
 from mlirstack.opt.source import Chunk, read_source, split
 from mlirstack.opt.tool import user_message, write_output
@@ -67,15 +67,7 @@ _TRANSLATED = frozenset(
 
 def main(argv: list[str] | None = None) -> None:
     """Entry point of ``mlirstack-translate``; exit status 0, or 1 where anything failed."""
-    try:
-        status = _main(sys.argv[1:] if argv is None else argv)
-    except FlagError as error:
-        sys.stderr.write(f"{error}\n")
-        status = 1
-    except BrokenPipeError:  # the reader of a pipe has left
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        status = 0
-    sys.exit(status)
+    run_tool(_main, argv)
 
 
 def _main(arguments: list[str]) -> int:

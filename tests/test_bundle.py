@@ -1,0 +1,92 @@
+"""Bundles on disk: what is written comes back, and what is damaged is refused before it runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from mlirstack import zoo
+from mlirstack.api import LowerOptions, build_program, program_of
+from mlirstack.bundle.store import MANIFEST, Bundle, BundleInfo, read_bundle, write_bundle
+from mlirstack.errors import BundleError, UsageError
+from mlirstack.targets.callable import CompiledFunction
+from mlirstack.targets.registry import create_target
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A bundle of the small TinyMLP for cpu."""
+    model = zoo.get("tiny_mlp_small")
+    program = program_of(model.module, model.inputs)
+    _, artifact, _ = build_program(program, LowerOptions("cpu"))
+    path = tmp_path_factory.mktemp("bundles") / "net.bundle"
+    write_bundle(path, artifact, program.signature, program.parameters, BundleInfo("net", "tosa", "TOSA first", {"a": "1"}))
+    return path
+
+
+def copy_of(built: Path, to: Path) -> Path:
+    import shutil
+
+    return Path(shutil.copytree(built, to / "copy"))
+
+
+def function(bundle: Bundle) -> CompiledFunction:
+    executable = create_target("cpu").load(bundle.artifact, bundle.signature, bundle.parameters)
+    return CompiledFunction(executable, bundle.signature, bundle.parameters)
+
+
+def test_what_is_read_runs_and_is_right(built: Path) -> None:
+    bundle = read_bundle(built)
+    model = zoo.get("tiny_mlp_small")
+    torch.testing.assert_close(function(bundle)(*model.inputs), model.module(*model.inputs), rtol=1e-5, atol=1e-5)
+    assert bundle.info == BundleInfo("net", "tosa", "TOSA first", {"a": "1"})
+
+
+def test_every_damaged_file_is_refused(built: Path, tmp_path: Path) -> None:
+    manifest = json.loads((built / MANIFEST).read_text())
+    assert set(manifest["files"]) == {f.name for f in built.iterdir()} - {MANIFEST}
+    for name in manifest["files"]:
+        bad = copy_of(built, tmp_path / name)
+        data = bytearray((bad / name).read_bytes())
+        data[len(data) // 2] ^= 1
+        (bad / name).write_bytes(data)
+        with pytest.raises(BundleError, match=f"{name} is damaged"):
+            read_bundle(bad)
+        (bad / name).unlink()
+        with pytest.raises(BundleError, match=f"{name} is missing"):
+            read_bundle(bad)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"), [("", "cannot be read"), ("{}", "cannot be read"), ('{"format_version": 99}', "format 99")]
+)
+def test_damaged_manifests_are_refused(built: Path, tmp_path: Path, content: str, message: str) -> None:
+    bad = copy_of(built, tmp_path)
+    (bad / MANIFEST).write_text(content)
+    with pytest.raises(BundleError, match=message):
+        read_bundle(bad)
+
+
+def test_a_directory_without_manifest_is_no_bundle(tmp_path: Path) -> None:
+    with pytest.raises(BundleError, match="is not a bundle"):
+        read_bundle(tmp_path)
+
+
+def test_only_bundles_and_empty_directories_are_replaced(built: Path, tmp_path: Path) -> None:
+    bundle = read_bundle(built)
+    contents = (bundle.artifact, bundle.signature, bundle.parameters, bundle.info)
+    taken = tmp_path / "taken"
+    taken.mkdir()
+    write_bundle(taken, *contents)
+    write_bundle(taken, *contents)
+    assert read_bundle(taken).info == bundle.info
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "thesis.txt").write_text("years of work")
+    with pytest.raises(UsageError, match="not a bundle"):
+        write_bundle(other, *contents)
+    assert (other / "thesis.txt").read_text() == "years of work"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["other", "taken"]
