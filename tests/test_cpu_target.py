@@ -99,6 +99,17 @@ def test_ragged_shapes(shape: tuple[int, int, int]) -> None:
     torch.testing.assert_close(compiled(function, x, w)(x, w), function(x, w))
 
 
+@pytest.mark.parametrize("exponent", [0, 1, 2, 3, -2, 11])
+def test_integer_powers(exponent: int) -> None:
+    x = draw(3, 16).abs() + 0.5
+    torch.testing.assert_close(compiled(lambda x: x**exponent, x)(x), x**exponent)
+
+
+def test_integer_powers_of_tensors() -> None:
+    x, n = draw(3, 16), torch.arange(48).reshape(3, 16) % 5 - 2
+    torch.testing.assert_close(compiled(torch.float_power, x, n)(x, n), torch.float_power(x, n))
+
+
 def test_empty_tensors() -> None:
     x = draw(0, 3)
     result = compiled(lambda x: (x + 1, x.sum(0)), x)(x)

@@ -25,6 +25,8 @@ class SimplifyLinalg(PythonPass):
       row of -inf stays -inf, as in torch.
     - ``maximum(minimum(x, largest), 0)``, TOSA's relu, is ``maximum(x, 0)``.
     - A generic op that only yields a scalar is a ``linalg.fill``.
+    - An integer power is a product where the exponent is a small constant, else a power of floats: LLVM's own integer
+      power takes one exponent for a whole vector.
     """
 
     name = "mlirstack-simplify-linalg"
@@ -33,6 +35,9 @@ class SimplifyLinalg(PythonPass):
         for op in walk(module):
             if op.name in ("arith.maximumf", "arith.minimumf"):
                 _drop_upper_clamp(op)
+        for op in walk(module):
+            if op.name == "math.fpowi":
+                _integer_power(op)
         for op in walk(module):
             if op.name.startswith("linalg.") and len(op.results) and op.name != "linalg.fill":
                 _exact_identity(op)
@@ -64,6 +69,34 @@ def _drop_upper_clamp(op: Any) -> None:
                 inner_position = 0 if op.operands[0] == inner else 1
                 op.operands[inner_position] = x
                 return
+
+
+_LARGEST_PRODUCT = 8  # exponents up to which a product is quicker than a call
+
+
+def _integer_power(op: Any) -> None:
+    base, exponent = op.operands
+    arith, kind = dialect("arith"), base.type
+    constant = functions.defining_op(exponent)
+    number: int | None = None
+    if (
+        constant is not None
+        and constant.name == "arith.constant"
+        and isinstance(constant.attributes["value"], ir.IntegerAttr)
+    ):
+        number = functions.integer(constant.attributes["value"])
+    with ir.InsertionPoint(op), op.location:
+        if number is None or abs(number) > _LARGEST_PRODUCT:
+            result = dialect("math").PowFOp(base, arith.SIToFPOp(kind, exponent).result).result
+        else:
+            one = arith.ConstantOp(kind, ir.FloatAttr.get(kind, 1.0)).result
+            result = base if number else one
+            for _ in range(abs(number) - 1):
+                result = arith.MulFOp(result, base).result
+            if number < 0:
+                result = arith.DivFOp(one, result).result
+    op.results[0].replace_all_uses_with(result)
+    op.erase()
 
 
 _IDENTITIES = {"arith.maximumf": -math.inf, "arith.minimumf": math.inf}
