@@ -485,3 +485,8 @@ def test_a_dynamic_matmul_has_its_unit_stride_innermost_where_there_is_one(right
     op = next(op for op in walk(module) if op.name == "linalg.generic")
     iterators = [str(i) for i in ir.ArrayAttr(op.attributes["iterator_types"])]
     assert ["reduction" in name for name in iterators].index(True) == position
+
+
+def test_kernels_stay_functions_of_their_own() -> None:
+    text = 'attributes #0 = { noinline "frame-pointer"="all" }\nattributes #1 = { nocallback memory(none) }\n'
+    assert classic_spelling(text) == "attributes #0 = { noinline }\n"
