@@ -58,8 +58,9 @@
 // LLVMIR:       @mlirstack_abi =
 // LLVMIR:       define void @mlirstack_main(ptr %0)
 
-// ASM:      mlirstack_main:
+// ASM:      kernel_contraction_0:
 // ASM:        call {{.*}} ; free
+// ASM:      mlirstack_main:
 #map = affine_map<(d0, d1) -> (d0, d1)>
 #row = affine_map<(d0, d1) -> (d1)>
 func.func @main(%x: tensor<4x8xf32>, %w: tensor<8x16xf32> {mlirstack.parameter = "w"}, %b: tensor<16xf32> {mlirstack.parameter = "b"}) -> tensor<4x16xf32> {
