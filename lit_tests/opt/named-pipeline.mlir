@@ -7,8 +7,8 @@
 // CHECK-NOT: linalg.
 // LLVM: define {{.*}} @
 // ORDER: stage 'llvm' comes after stage 'linalg'
-func.func @main(%x: tensor<4x8xf32>) -> tensor<4x8xf32> {
-  %empty = tensor.empty() : tensor<4x8xf32>
-  %0 = linalg.exp ins(%x : tensor<4x8xf32>) outs(%empty : tensor<4x8xf32>) -> tensor<4x8xf32>
-  return %0 : tensor<4x8xf32>
+func.func @main(%x: tensor<64x64xf32>) -> tensor<64x64xf32> {
+  %empty = tensor.empty() : tensor<64x64xf32>
+  %0 = linalg.exp ins(%x : tensor<64x64xf32>) outs(%empty : tensor<64x64xf32>) -> tensor<64x64xf32>
+  return %0 : tensor<64x64xf32>
 }
