@@ -12,6 +12,7 @@ from mlirstack import zoo
 from mlirstack.api import LowerOptions, build_program, program_of
 from mlirstack.bundle.store import MANIFEST, Bundle, BundleInfo, read_bundle, write_bundle
 from mlirstack.errors import BundleError, UsageError
+from mlirstack.frontend.parameters import save_parameters
 from mlirstack.targets.callable import CompiledFunction
 from mlirstack.targets.registry import create_target
 
@@ -90,3 +91,17 @@ def test_only_bundles_and_empty_directories_are_replaced(built: Path, tmp_path: 
         write_bundle(other, *contents)
     assert (other / "thesis.txt").read_text() == "years of work"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["other", "taken"]
+
+
+def test_tied_and_sliced_parameters_are_stored(tmp_path: Path) -> None:
+    from safetensors.torch import load_file
+
+    whole = torch.arange(12.0).reshape(3, 4)
+    parameters = {"a": whole, "tied": whole, "slice": whole[1], "turned": whole.t(), "empty": torch.empty(0, 3)}
+    save_parameters(parameters, tmp_path / "p.safetensors")
+    loaded = load_file(tmp_path / "p.safetensors")
+    assert set(loaded) == set(parameters)
+    for name, tensor in parameters.items():
+        torch.testing.assert_close(loaded[name], tensor)
+    save_parameters({}, tmp_path / "p.safetensors")
+    assert not (tmp_path / "p.safetensors").exists()

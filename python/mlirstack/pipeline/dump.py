@@ -80,6 +80,7 @@ class Dump(Observer):
 
     def __init__(self, directory: Path, info: DumpInfo) -> None:
         self.directory = directory
+        self._lines: list[str] = []  # the stages of the trace as they are written, each encoded once
         self.trace: dict[str, Any] = {
             "model": info.model,
             "target": info.target,
@@ -98,6 +99,7 @@ class Dump(Observer):
                 if file.is_file() and _STAGE_FILE.match(file.name) and int(file.name[:2]) >= first_index:
                     file.unlink()
         earlier = self._earlier_stages() if first_index else []
+        self._lines = []
         self.trace["pipeline"] = pipeline.name
         self.trace["stages"] = [entry for entry in earlier if entry["index"] < first_index]
         self._write_trace()
@@ -156,7 +158,9 @@ class Dump(Observer):
 
     def _write_trace(self) -> None:
         # One line a field and a stage.  Not json's own indentation: that encoder is Python, and slower than many stages.
-        stages = ",\n  ".join(json.dumps(stage) for stage in self.trace["stages"])
+        entries = self.trace["stages"]
+        self._lines = self._lines[: len(entries)] + [json.dumps(entry) for entry in entries[len(self._lines) :]]
+        stages = ",\n  ".join(self._lines)
         lines = [
             f'"stages": [\n  {stages}\n ]' if key == "stages" else f'"{key}": {json.dumps(value)}'
             for key, value in self.trace.items()
