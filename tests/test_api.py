@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -75,6 +77,15 @@ def test_object_bytes_do_not_depend_on_the_dump(net: Net, tmp_path: pytest.TempP
     dumped = ms.lower(net, (INPUT,), target="cpu", dump=str(tmp_path))
     assert plain["object"].data == dumped["object"].data
     assert isinstance(plain["object"].data, bytes)
+
+
+def test_inputs_that_are_copied_are_named_in_the_trace(net: Net, tmp_path: Path) -> None:
+    strided = torch.linspace(-2, 2, 21).reshape(7, 3).t()
+    function = ms.compile(net, (strided,), target="cpu", dump=tmp_path)
+    torch.testing.assert_close(function(strided), net(strided), rtol=1e-5, atol=1e-5)
+    assert json.loads((tmp_path / "trace.json").read_text())["copied_inputs"] == ["x"]
+    ms.compile(net, (INPUT,), target="cpu", dump=tmp_path)
+    assert json.loads((tmp_path / "trace.json").read_text())["copied_inputs"] == []
 
 
 def test_import_is_light() -> None:

@@ -152,7 +152,8 @@ def build_program(
     lowering = lower_program(program, options, observers)
     artifact = lowering.target.build(program, lowering.payload, observers)
     if lowering.dump:
-        lowering.dump.describe(artifact={name: len(data) for name, data in artifact.files.items()})
+        sizes = {name: len(data) for name, data in artifact.files.items()}
+        lowering.dump.describe(artifact=sizes, copied_inputs=list(program.copied_inputs))
     return lowering, artifact, time.perf_counter() - started
 
 

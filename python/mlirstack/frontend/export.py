@@ -62,7 +62,17 @@ def export(
     lifting = _Lifting(decomposed, axes)
     mutated = frozenset(m.name for m in lifting.mutations if m.name is not None)
     graph = FxGraph(decomposed.graph_module, lifting.arguments, drawn, mutated)
-    return Program(name, graph, "fx", lifting.signature(), lifting.parameters)
+    signature = lifting.signature()
+    leaves = pytree.tree_leaves((tuple(inputs), dict(kwargs or {})))
+    return Program(name, graph, "fx", signature, lifting.parameters, _not_contiguous(signature, leaves))
+
+
+def _not_contiguous(signature: Signature, leaves: Sequence[Any]) -> tuple[str, ...]:
+    """Names of the inputs that are strided tensors in the example; a program read from a file has no example."""
+    given = {
+        spec.name: leaves[spec.leaf] for spec in signature.arguments if spec.leaf is not None and spec.leaf < len(leaves)
+    }
+    return tuple(name for name, leaf in given.items() if isinstance(leaf, torch.Tensor) and not leaf.is_contiguous())
 
 
 @contextmanager

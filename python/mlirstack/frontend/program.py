@@ -104,7 +104,8 @@ class Program:
 
     ``payload`` stands at level ``level``: an :class:`ExportedGraph` at "fx" for torch models (the first stages of every
     pipeline import it), an ``ir.Module`` at the level recognised for .mlir input.  ``parameters`` maps argument names to
-    tensors on the CPU.
+    tensors on the CPU.  ``copied_inputs`` names the inputs that were not contiguous in the example: compiled
+    code reads dense tensors, so such inputs are copied at each call.
     """
 
     name: str
@@ -112,3 +113,4 @@ class Program:
     level: str
     signature: Signature
     parameters: dict[str, torch.Tensor]
+    copied_inputs: tuple[str, ...] = ()
