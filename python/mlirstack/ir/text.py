@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mlirstack.bindings import ir
-from mlirstack.errors import UsageError
+from mlirstack.errors import Diagnostic, UsageError
 from mlirstack.ir.diagnostics import collect_diagnostics
 
 ELIDE_ELEMENTS = 16  # constants with more elements print as dense_resource<__elided__>
@@ -37,12 +37,18 @@ def module_text(
 
 
 def is_valid(module: Any) -> bool:
-    """What the MLIR verifier says; its diagnostics are dropped."""
-    with collect_diagnostics(module.context):
+    """What the MLIR verifier says."""
+    return verification_failure(module) is None
+
+
+def verification_failure(module: Any) -> tuple[Diagnostic, ...] | None:
+    """What the MLIR verifier finds wrong with ``module``; None if it is valid."""
+    with collect_diagnostics(module.context) as diagnostics:
         try:
-            return bool(module.operation.verify())
+            valid = bool(module.operation.verify())
         except ir.MLIRError:
-            return False
+            valid = False
+    return None if valid else tuple(diagnostics)
 
 
 def module_bytecode(module: Any) -> bytes:

@@ -7,10 +7,10 @@ from typing import Any
 
 from mlirstack.bindings import ir, new_context
 from mlirstack.errors import StageError
-from mlirstack.ir.diagnostics import collect_diagnostics, source_line
+from mlirstack.ir.diagnostics import source_line
 from mlirstack.ir.foreign import ForeignModule
 from mlirstack.ir.ops import first_op
-from mlirstack.ir.text import module_text, parse_module
+from mlirstack.ir.text import module_text, parse_module, verification_failure
 from mlirstack.pipeline.runner import Observer, StageOutput, StageRun, sha256
 from mlirstack.pipeline.stage import Stage
 
@@ -39,21 +39,14 @@ class Verification(Observer):
 
     def after(self, run: StageRun, output: StageOutput) -> None:
         """Raise :class:`StageError` with the verifier's diagnostics."""
-        payload = output.payload
-        if not isinstance(payload, ir.Module):
-            return
-        with collect_diagnostics(payload.context) as diagnostics:
-            try:
-                valid = bool(payload.operation.verify())
-            except ir.MLIRError:
-                valid = False
-        if not valid:
+        diagnostics = verification_failure(output.payload) if isinstance(output.payload, ir.Module) else None
+        if diagnostics is not None:
             first = next((d for d in diagnostics if d.severity == "error"), None)
             raise StageError(
                 first.message if first else "the module is invalid",
                 stage=run.stage.name,
                 location=first.source if first else None,
-                diagnostics=tuple(diagnostics),
+                diagnostics=diagnostics,
             )
 
 
