@@ -1,0 +1,1 @@
+"""Target ``cuda``: cubins loaded through the CUDA driver, run on torch's current device and stream."""
