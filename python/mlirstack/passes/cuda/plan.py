@@ -1,4 +1,4 @@
-"""The launch plan: what the host does to run a lowered graph on a GPU.  Buffers, launches in order, constants, as plain data.
+"""The launch plan: what the host does to run a lowered graph on a GPU: buffers, launches in order, constants, as data.
 
 The compiler writes it, the run time executes it, the dump and the bundle show it as JSON.  A machine that only runs plans
 imports nothing else of this package.
@@ -18,7 +18,7 @@ FORMAT = 1
 
 # An integer that the host computes: a number, or a list in prefix notation such as ["mul", ["dim", 0, 1], 64].
 # Leaves: ["dim", i, axis] (size of an axis of input i), ["scalar", i] (Python number given as input i).
-# Operators: add sub mul floordiv ceildiv mod min max neg select eq ne lt le gt ge and or not  (select takes condition, a, b).
+# Operators: add sub mul floordiv ceildiv mod min max neg eq ne lt le gt ge and or not; select takes condition, a, b.
 Expr = int | list[Any]
 
 
@@ -223,7 +223,7 @@ class LaunchPlan:
         )
 
 
-_OPERATORS = {
+_OPERATORS: dict[str, Any] = {
     "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b,
     "floordiv": lambda a, b: a // b, "ceildiv": lambda a, b: -(-a // b), "mod": lambda a, b: a % b,
     "min": min, "max": max, "neg": lambda a: -a, "select": lambda c, a, b: a if c else b,
@@ -285,7 +285,12 @@ def _launch(data: dict[str, Any]) -> Launch:
     arguments = []
     for argument in data["arguments"]:
         given = argument.get("tensor_map")
-        encoded = TensorMap(**{k: tuple(v) if isinstance(v, list) else v for k, v in given.items()}) if given else None
+        encoded = _tensor_map(given) if given else None
         arguments.append(Argument(**{**argument, "tensor_map": encoded}))
     grid, block = tuple(data["grid"]), tuple(data["block"])
     return Launch(**{**data, "grid": grid, "block": block, "arguments": tuple(arguments)})
+
+
+def _tensor_map(data: dict[str, Any]) -> TensorMap:
+    fields: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in data.items()}
+    return TensorMap(**fields)

@@ -1,0 +1,118 @@
+"""The interface of kernel emitters, and the choice among them.
+
+An emitter says whether it can write a kernel for a graph, with which parameters, and writes it.  Both answers come from the
+same :class:`KernelGraph`, once over tensors (when dispatches are formed), once over memrefs (when kernels are mapped).
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Protocol
+
+from mlirstack.bindings import ir
+from mlirstack.schedules.cuda.device import Device
+from mlirstack.schedules.cuda.graph import KernelGraph
+
+Parameter = int | bool | str
+Parameters = Mapping[str, Parameter]
+SCHEDULE = "mlirstack.schedule"  # attribute of a kernel function: {name = "rows", threads = 256 : i64, …}
+GENERAL = "general"  # the schedule of what no emitter takes: parallel loops over a flat grid
+
+
+class Emitter(Protocol):
+    """One way to write kernels.  Stateless."""
+
+    name: str
+
+    def choose(self, graph: KernelGraph, device: Device) -> Parameters | None:
+        """Tuning parameters for this graph on this device, or None where the emitter cannot take it.
+
+        What is returned is what the cost model finds best; every value is an int, a bool or a str.
+        """
+
+    def candidates(self, graph: KernelGraph, device: Device) -> list[Parameters]:
+        """Sets of parameters worth timing, the chosen one first; all of them give right answers."""
+
+    def emit(self, function: Any, graph: KernelGraph, parameters: Parameters, device: Device) -> None:
+        """Write the kernel(s) of ``function`` (a func.func over memrefs, whose linalg ops ``graph`` describes).
+
+        Adds gpu.modules before the function and launches before its return, through
+        :class:`~mlirstack.schedules.cuda.kernel.Kernel`.
+        The caller erases the linalg ops afterwards; temporaries that launches share are memref.alloc in the function.
+        """
+
+
+# In order of preference: the first that takes a graph gets it.
+_EMITTERS = (
+    "mlirstack.schedules.cuda.attention:Attention",
+    "mlirstack.schedules.cuda.convolution:Convolution",
+    "mlirstack.schedules.cuda.gemm_skinny:SkinnyGemm",
+    "mlirstack.schedules.cuda.gemm_wgmma:WgmmaGemm",
+    "mlirstack.schedules.cuda.gemm_mma:MmaGemm",
+    "mlirstack.schedules.cuda.gemm_fma:FmaGemm",
+    "mlirstack.schedules.cuda.rows:Rows",
+    "mlirstack.schedules.cuda.transpose:Transpose",
+    "mlirstack.schedules.cuda.elementwise:Elementwise",
+)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """An emitter's name and its parameters."""
+
+    name: str
+    parameters: Parameters
+
+    def attribute(self) -> Any:
+        """As a dictionary attribute; the inverse of :func:`choice_of`."""
+        entries = {key: _attribute(value) for key, value in self.parameters.items()}
+        return ir.DictAttr.get({"name": ir.StringAttr.get(self.name), **entries})
+
+
+def choose(graph: KernelGraph, device: Device) -> Choice | None:
+    """The first emitter that takes ``graph``, with its parameters; None where none does."""
+    for emitter in emitters():
+        parameters = emitter.choose(graph, device)
+        if parameters is not None:
+            return Choice(emitter.name, parameters)
+    return None
+
+
+def choice_of(function: Any) -> Choice:
+    """What the schedule attribute of a kernel function says."""
+    entries = {named.name: _parameter(named.attr) for named in ir.DictAttr(function.attributes[SCHEDULE])}
+    return Choice(str(entries.pop("name")), entries)
+
+
+def emitter_named(name: str) -> Emitter:
+    """The emitter of a schedule name; KeyError if there is none."""
+    return {emitter.name: emitter for emitter in emitters()}[name]
+
+
+@cache
+def emitters() -> tuple[Emitter, ...]:
+    """All emitters, in order of preference."""
+    loaded = []
+    for path in _EMITTERS:
+        module, _, name = path.partition(":")
+        loaded.append(getattr(importlib.import_module(module), name)())
+    return tuple(loaded)
+
+
+def _attribute(value: Parameter) -> Any:
+    if isinstance(value, bool):
+        return ir.BoolAttr.get(value)
+    if isinstance(value, int):
+        return ir.IntegerAttr.get(ir.IntegerType.get_signless(64), value)
+    return ir.StringAttr.get(value)
+
+
+def _parameter(attribute: Any) -> Parameter:
+    if isinstance(attribute, ir.BoolAttr):
+        return bool(attribute.value)
+    if isinstance(attribute, ir.IntegerAttr):
+        return int(attribute.value)
+    return str(ir.StringAttr(attribute).value)

@@ -1,0 +1,283 @@
+"""A kernel as a graph: structured ops over named tensors, the same whether the ops stand on tensors or on memrefs.
+
+Takes the ops of a group, or a kernel function; emitters match on it and write their kernels from it.  Bodies of linalg ops
+are cloned into a kernel, one scalar at a time, by :meth:`Node.inline`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from mlirstack.bindings import dialect, ir
+from mlirstack.passes import functions
+from mlirstack.passes.regions import clone_with, external_values
+
+
+@dataclass(eq=False)
+class Tensor:
+    """A tensor of the graph: an argument of the kernel, or what a node leaves behind.
+
+    ``value`` is the MLIR value (tensor or memref) that first held it; ``shape`` has None where a size is dynamic.
+    """
+
+    value: Any
+    shape: tuple[int | None, ...]
+    element: Any  # MLIR type
+    producer: Node | None = None
+    users: list[Node] = field(default_factory=list)
+
+    @property
+    def is_argument(self) -> bool:
+        """Does it come from outside?"""
+        return self.producer is None
+
+    @property
+    def is_static(self) -> bool:
+        """Are all sizes known?"""
+        return None not in self.shape
+
+    @property
+    def count(self) -> int:
+        """Number of elements; only for static shapes."""
+        total = 1
+        for size in self.shape:
+            assert size is not None
+            total *= size
+        return total
+
+    @property
+    def bytes(self) -> int:
+        """Size in memory (an i1 takes a byte)."""
+        return self.count * max(1, self.element.width // 8)
+
+
+@dataclass(eq=False)
+class Operand:
+    """What a node reads or writes: a tensor through an affine map, or a scalar (``tensor`` None, ``value`` set).
+
+    ``dims``: the loop that indexes each dimension of the tensor; None where it is an expression.
+    """
+
+    tensor: Tensor | None
+    value: Any
+    map: Any
+    dims: tuple[int | None, ...]
+
+
+@dataclass(eq=False)
+class Node:
+    """One op.  For structured linalg ops all fields are set; anything else (views, scans, slices) has no ``iterators``.
+
+    ``initial``: per output what an accumulation starts from: a scalar MLIR value (a fill), a :class:`Tensor`, or None where
+    the old value is not read.
+    """
+
+    op: Any
+    inputs: list[Operand]
+    outputs: list[Operand]
+    initial: list[Any]
+    iterators: tuple[str, ...] = ()
+    sizes: tuple[int | None, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Name of the op."""
+        return str(self.op.name)
+
+    @property
+    def is_structured(self) -> bool:
+        """Is it a linalg op with loops and a body?"""
+        return bool(self.iterators) or (
+            self.name.startswith("linalg.") and bool(self.outputs) and self.name != "linalg.fill"
+        )
+
+    @property
+    def reductions(self) -> tuple[int, ...]:
+        """Numbers of the loops that are reductions."""
+        return tuple(i for i, kind in enumerate(self.iterators) if kind == "reduction")
+
+    @property
+    def body(self) -> Any:
+        """The block of scalar ops: one argument per operand, then a yield."""
+        return self.op.regions[0].blocks[0]
+
+    def inline(self, scalars: Sequence[Any], indices: Sequence[Any] = ()) -> list[Any]:
+        """Clone the body at the insertion point; ``scalars``: one MLIR value per operand (inputs, then outputs).
+
+        ``indices`` are what ``linalg.index`` of each loop is: values of type index.  Values from outside the body must be
+        constants, which are cloned too.  Returns what is yielded.
+        """
+        mapping = dict(zip(self.body.arguments, scalars, strict=True))
+        *ops, leave = list(self.body.operations)
+        for op in ops:
+            operation = op.operation
+            if operation.name == "linalg.index":
+                mapping[operation.results[0]] = indices[functions.integer(operation.attributes["dim"])]
+                continue
+            _clone_constants(operation, mapping)
+            copy = clone_with(operation, mapping)
+            mapping.update(zip(operation.results, copy.results, strict=True))
+        _clone_constants(leave.operation, mapping)
+        return [mapping.get(value, value) for value in leave.operation.operands]
+
+    def body_ops(self) -> list[str]:
+        """Names of the ops of the body, the yield left out."""
+        return [op.operation.name for op in self.body.operations][:-1]
+
+
+class KernelGraph:
+    """Nodes in program order, the tensors that come from outside, and those that leave (the last op's results)."""
+
+    def __init__(self, ops: Sequence[Any]) -> None:
+        self.nodes: list[Node] = []
+        self.arguments: list[Tensor] = []
+        self._current: dict[Any, Tensor] = {}  # MLIR value → what it holds now
+        self._fills: dict[Any, Any] = {}  # MLIR value → the scalar that fills it
+        for op in ops:
+            self._add(op)
+        last = next((node for node in reversed(self.nodes) if node.outputs), None)
+        self.results: list[Tensor] = [o.tensor for o in last.outputs if o.tensor is not None] if last else []
+
+    @staticmethod
+    def of(function: Any) -> KernelGraph:
+        """The graph of a kernel function, on tensors or on memrefs."""
+        return KernelGraph([op.operation for op in list(function.regions[0].blocks[0].operations)[:-1]])
+
+    def structured(self) -> list[Node]:
+        """The linalg ops with loops, in order."""
+        return [node for node in self.nodes if node.is_structured]
+
+    @property
+    def is_plain(self) -> bool:
+        """Nothing but linalg ops with loops over static shapes?"""
+        tensors = [t for node in self.nodes for t in (*_tensors(node.inputs), *_tensors(node.outputs))]
+        return all(node.is_structured for node in self.nodes) and all(t.is_static for t in tensors)
+
+    def _add(self, op: Any) -> None:
+        name = op.name
+        if name in ("tensor.empty", "memref.alloc", "memref.dealloc") or (name.startswith("arith.") and not _shaped(op)):
+            return
+        if name == "linalg.fill":
+            self._fill(op)
+        elif name.startswith("linalg.") and dialect("linalg").get_indexing_maps(op) is not None:
+            self._add_structured(op)
+        else:
+            self._add_other(op)
+
+    def _fill(self, op: Any) -> None:
+        scalar, target = op.operands
+        for value in (*op.results, target):
+            self._fills[value] = scalar
+            self._current.pop(value, None)
+
+    def _add_structured(self, op: Any) -> None:
+        maps = [ir.AffineMapAttr(m).value for m in dialect("linalg").get_indexing_maps(op)]
+        count = _output_count(op)
+        operands = list(op.operands)
+        split = len(operands) - count
+        node = Node(op, [], [], [], _iterators(op, maps[0].n_dims, maps[split:]))
+        node.inputs = [self._read(node, v, m) for v, m in zip(operands[:split], maps[:split], strict=True)]
+        for value, affine in zip(operands[split:], maps[split:], strict=True):
+            node.initial.append(self._initial(node, value, node.body.arguments[len(node.inputs) + len(node.initial)]))
+            node.outputs.append(Operand(self._tensor(value, node), value, affine, _dims(affine)))
+        node.sizes = _sizes(maps[0].n_dims, (*node.inputs, *node.outputs))
+        for position, operand in enumerate(node.outputs):
+            self._write(operand, operands[split + position], op.results[position] if len(op.results) else None)
+        self.nodes.append(node)
+
+    def _add_other(self, op: Any) -> None:
+        node = Node(op, [], [], [])
+        node.inputs = [self._read(node, value, None) for value in external_values(op) if _shaped_type(value.type)]
+        for result in op.results:
+            if _shaped_type(result.type):
+                tensor = self._tensor(result, node)
+                node.outputs.append(Operand(tensor, result, None, ()))
+                self._current[result] = tensor
+        self.nodes.append(node)
+
+    def _read(self, node: Node, value: Any, affine: Any) -> Operand:
+        if not _shaped_type(value.type):
+            return Operand(None, value, affine, ())
+        tensor = self._lookup(value)
+        tensor.users.append(node)
+        return Operand(tensor, value, affine, _dims(affine) if affine is not None else ())
+
+    def _lookup(self, value: Any) -> Tensor:
+        if value not in self._current:
+            self._current[value] = self._tensor(value, None)
+            self.arguments.append(self._current[value])
+        return self._current[value]
+
+    def _initial(self, node: Node, value: Any, body_argument: Any) -> Any:
+        """What ``value`` holds before the op, where the body reads it."""
+        if not any(True for _ in body_argument.uses):
+            return None
+        producer = functions.defining_op(value)
+        if value in self._fills:
+            return self._fills[value]
+        if value not in self._current and producer is not None and producer.name == "linalg.fill":
+            return producer.operands[0]
+        tensor = self._lookup(value)
+        tensor.users.append(node)
+        return tensor
+
+    def _write(self, operand: Operand, target: Any, result: Any) -> None:
+        assert operand.tensor is not None
+        for value in (target, result) if result is not None else (target,):
+            self._current[value] = operand.tensor
+            self._fills.pop(value, None)
+
+    def _tensor(self, value: Any, producer: Node | None) -> Tensor:
+        kind = ir.ShapedType(value.type)
+        shape = tuple(None if kind.is_dynamic_dim(i) else kind.get_dim_size(i) for i in range(kind.rank))
+        return Tensor(value, shape, kind.element_type, producer)
+
+
+def _tensors(operands: Sequence[Operand]) -> Iterator[Tensor]:
+    return (o.tensor for o in operands if o.tensor is not None)
+
+
+def _shaped_type(kind: Any) -> bool:
+    return isinstance(kind, (ir.RankedTensorType, ir.MemRefType))
+
+
+def _shaped(op: Any) -> bool:
+    return any(_shaped_type(result.type) for result in op.results)
+
+
+def _output_count(op: Any) -> int:
+    if len(op.results):
+        return len(op.results)
+    segments = op.attributes["operandSegmentSizes"]
+    return int(ir.DenseI32ArrayAttr(segments)[1])
+
+
+def _iterators(op: Any, loops: int, output_maps: Sequence[Any]) -> tuple[str, ...]:
+    """ "parallel" for the loops that index an output, "reduction" for the others."""
+    if "iterator_types" in op.attributes:
+        return tuple(str(a).partition("<")[2].rstrip(">") for a in ir.ArrayAttr(op.attributes["iterator_types"]))
+    written = {dim for affine in output_maps for dim in _dims(affine)}
+    return tuple("parallel" if dim in written else "reduction" for dim in range(loops))
+
+
+def _dims(affine: Any) -> tuple[int | None, ...]:
+    return tuple(e.position if isinstance(e, ir.AffineDimExpr) else None for e in affine.results)
+
+
+def _sizes(loops: int, operands: Sequence[Operand]) -> tuple[int | None, ...]:
+    sizes: list[int | None] = [None] * loops
+    for operand in operands:
+        for position, dim in enumerate(operand.dims):
+            if operand.tensor is not None and dim is not None and operand.tensor.shape[position] is not None:
+                sizes[dim] = operand.tensor.shape[position]
+    return tuple(sizes)
+
+
+def _clone_constants(operation: Any, mapping: dict[Any, Any]) -> None:
+    """Constants that stand outside of the body, copied to the insertion point."""
+    for value in external_values(operation):
+        producer = functions.defining_op(value)
+        if value not in mapping and producer is not None and producer.name in ("arith.constant", "complex.constant"):
+            mapping[value] = producer.clone().operation.results[0]
