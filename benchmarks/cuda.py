@@ -1,0 +1,304 @@
+"""Target cuda against eager and torch.compile on one GPU, all contenders of a row in one run.
+
+Kernels are built where the compiler is, and measured where the GPU is; only the built directory travels.  Answers are
+compared with eager in float64 over poisoned memory.  A row that hangs or crashes is reported and costs that row.
+
+    python benchmarks/cuda.py build built --group gemm,rows          # no GPU needed
+    python benchmarks/cuda.py run built --json results.json           # on the GPU machine
+    python benchmarks/cuda.py table results.json                      # as Markdown
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import math
+import os
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from cuda_case import Case
+
+CASE_MODULES = (
+    "cuda_gemm_cases", "cuda_fma_cases", "cuda_conv_cases", "cuda_stream_cases", "cuda_attention_cases", "cuda_model_cases",
+)  # fmt: skip
+SEPARATOR = "@"  # between the name of a case and the number of a candidate, in directory names
+
+
+def cases(groups: str | None, only: str | None) -> Iterator[Case]:
+    """All cases of the given groups (comma-separated) whose name contains one of ``only``."""
+    for name in CASE_MODULES:
+        if not (Path(__file__).parent / f"{name}.py").is_file():
+            continue
+        for case in importlib.import_module(name).CASES:
+            if groups and case.group not in groups.split(","):
+                continue
+            if only and not any(part in case.name for part in only.split(",")):
+                continue
+            yield case
+
+
+# ----------------------------------------------------------------------------------------------------------------- build
+
+
+def build(arguments: argparse.Namespace) -> int:
+    """Compile all cases into ``directory``; parameters are left out, the case makes them again."""
+    from mlirstack.api import LowerOptions, build_program, program_of
+    from mlirstack.bundle.store import BundleInfo, write_bundle
+    from mlirstack.errors import MlirstackError
+
+    failed = 0
+    for case in cases(arguments.group, arguments.only):
+        started = time.perf_counter()
+        try:
+            program = program_of(*case.make(), name=case.name)
+            lowering, artifact, _ = build_program(program, LowerOptions(f"cuda:{arguments.arch}", "auto", 1))
+        except MlirstackError as error:
+            failed += 1
+            print(f"{case.name}: {error}", flush=True)
+            continue
+        info = BundleInfo(case.name, lowering.route, lowering.route_reason or "", {})
+        write_bundle(Path(arguments.directory) / case.name, artifact, program.signature, {}, info)
+        kernels = ", ".join(f"{k['schedule']}" for k in _kernels(artifact))
+        print(f"{case.name}: {kernels}  [{time.perf_counter() - started:.1f} s]", flush=True)
+    return 1 if failed else 0
+
+
+def _kernels(artifact: Any) -> list[dict[str, Any]]:
+    return list(json.loads(artifact.files["plan.json"])["kernels"])
+
+
+# ------------------------------------------------------------------------------------------------------------------- run
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Measure all built cases in a worker process, which is replaced when a case hangs or kills it."""
+    wanted = [c.name for c in cases(arguments.group, arguments.only) if (Path(arguments.directory) / c.name).is_dir()]
+    results, worker = [], None
+    deadline = time.monotonic() + arguments.budget
+    for name in wanted:
+        if time.monotonic() > deadline:
+            results.append({"case": name, "error": "not run: the time budget was spent"})
+            continue
+        worker = worker or _start_worker(arguments)
+        result = _ask(worker, name, arguments.timeout)
+        if result is None:
+            worker.kill()
+            worker = None
+            result = {"case": name, "error": f"no answer within {arguments.timeout} s, or the process died"}
+        elif result.pop("fatal", False):
+            worker.kill()
+            worker = None
+        results.append(result)
+        print(_line(result), flush=True)
+        if arguments.json:
+            Path(arguments.json).write_text(json.dumps(results, indent=1))
+    if worker:
+        worker.kill()
+    return 0 if all("error" not in r and r["ok"] for r in results) else 1
+
+
+def _start_worker(arguments: argparse.Namespace) -> subprocess.Popen[str]:
+    command = [sys.executable, __file__, "worker", arguments.directory, "--compile", arguments.compile]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=dict(os.environ))
+
+
+def _ask(worker: subprocess.Popen[str], name: str, timeout: float) -> dict[str, Any] | None:
+    assert worker.stdin and worker.stdout
+    try:
+        worker.stdin.write(name + "\n")
+        worker.stdin.flush()
+    except BrokenPipeError:
+        return None
+    ready, _, _ = select.select([worker.stdout], [], [], timeout)
+    line = worker.stdout.readline() if ready else ""
+    return json.loads(line) if line else None
+
+
+def worker(arguments: argparse.Namespace) -> int:
+    """Read names of cases from standard input, write one line of JSON for each."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # whatever libraries print goes to standard error
+    by_name = {case.name: case for case in cases(None, None)}
+    for line in sys.stdin:
+        name = line.strip()
+        try:
+            result = measure_case(by_name[name], Path(arguments.directory) / name, arguments.compile)
+        except Exception as error:  # whatever a case does wrong is its result
+            text = f"{type(error).__name__}: {error}".splitlines()
+            fatal = "CUDA" in str(error) or "cuda" in str(error)
+            result = {"case": name, "error": " ".join(text)[:500], "fatal": fatal}
+        answers.write(json.dumps(result) + "\n")
+        answers.flush()
+    return 0
+
+
+def measure_case(case: Case, directory: Path, compile_mode: str) -> dict[str, Any]:
+    """Accuracy and device time of one case: ours, eager, torch.compile."""
+    import torch
+
+    from mlirstack.compare.device_timing import time_on_device
+
+    module, inputs = case.make()
+    module, inputs = module.cuda().eval(), tuple(x.cuda() for x in inputs)
+    parameters = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+    copies = max(1, min(8, math.ceil(180e6 / max(case.bytes, 1))))
+    data = [
+        ({k: v.detach().clone() for k, v in parameters.items()}, tuple(x.clone() for x in inputs)) for _ in range(copies)
+    ]
+    reference_module = (case.eager() if case.eager else module).cuda().eval()
+
+    def eager(parameters: dict[str, Any], inputs: tuple[Any, ...]) -> Any:
+        return torch.func.functional_call(reference_module, parameters if not case.eager else {}, inputs)
+
+    ours = [_load(directory, p) for p, _ in data]
+    expected, precision = _precise(module, inputs)
+    _poison(case.bytes)
+    with torch.no_grad():
+        got = ours[0](*inputs)
+        torch.cuda.synchronize()
+        error, eager_error = (_error(answer, expected) for answer in (got, eager(*data[0])))
+        contenders = {
+            "ours": [lambda f=f, x=x: f(*x) for f, (_, x) in zip(ours, data, strict=True)],
+            "eager": [lambda p=p, x=x: eager(p, x) for p, x in data],
+        }
+        if compile_mode != "none":
+            options = {} if compile_mode == "default" else {"mode": "max-autotune-no-cudagraphs"}
+            compiled = torch.compile(eager, **options)
+            contenders["compile"] = [lambda p=p, x=x: compiled(p, x) for p, x in data]
+        seconds = {name: timing.median_s for name, timing in time_on_device(contenders).items()}
+    plan = json.loads((directory / "plan.json").read_text())
+    return {
+        "case": case.name, "group": case.group, "dtype": case.dtype, "bytes": case.bytes, "flops": case.flops,
+        "error_ours": error, "error_eager": eager_error, "precision": precision,
+        "ok": error <= max(4 * eager_error, 1e-6) and not math.isnan(error),
+        "compile_mode": compile_mode, "kernels": [kernel["schedule"] for kernel in plan["kernels"]],
+        **{f"{name}_s": value for name, value in seconds.items()},
+    }  # fmt: skip
+
+
+def _load(directory: Path, parameters: dict[str, Any]) -> Any:
+    from mlirstack.bundle.store import read_bundle
+    from mlirstack.targets.callable import CompiledFunction
+    from mlirstack.targets.registry import create_target
+
+    bundle = read_bundle(directory)
+    executable = create_target("cuda").load(bundle.artifact, bundle.signature, parameters)
+    return CompiledFunction(executable, bundle.signature, parameters)
+
+
+def _precise(module: Any, inputs: tuple[Any, ...]) -> tuple[Any, str]:
+    """The module's answer in float64, or in float32 where memory does not suffice."""
+    import copy
+
+    import torch
+
+    for kind in (torch.float64, torch.float32):
+        try:
+            with torch.no_grad():
+                precise = copy.deepcopy(module).to(kind)
+                return precise(*(x.to(kind) if x.is_floating_point() else x for x in inputs)), str(kind)
+        except torch.cuda.OutOfMemoryError:
+            torch.cuda.empty_cache()
+    raise MemoryError("no reference fits into the device's memory")
+
+
+def _poison(count: int) -> None:
+    """Leave NaN in the memory that the allocator hands out next."""
+    import torch
+
+    pieces = [torch.full((max(count, 1 << 20) // 4,), float("nan"), device="cuda") for _ in range(3)]
+    del pieces
+
+
+def _error(answer: Any, expected: Any) -> float:
+    """Largest relative L2 error over the outputs."""
+    import torch
+    from torch.utils import _pytree as pytree
+
+    worst = 0.0
+    for got, want in zip(pytree.tree_leaves(answer), pytree.tree_leaves(expected), strict=True):
+        difference = torch.linalg.vector_norm(got.double() - want.double())
+        worst = max(worst, float(difference / torch.linalg.vector_norm(want.double()).clamp_min(1e-30)))
+        if not math.isfinite(float(difference)):
+            return math.nan
+    return worst
+
+
+# ----------------------------------------------------------------------------------------------------------------- table
+
+
+def _line(result: dict[str, Any]) -> str:
+    if "error" in result:
+        return f"{result['case']}: ERROR {result['error']}"
+    ours = result["ours_s"]
+    rate = (
+        f"{result['flops'] / ours / 1e12:.0f} TFLOP/s"
+        if result["flops"] > 200 * result["bytes"]
+        else (f"{result['bytes'] / ours / 1e12:.2f} TB/s")
+    )
+    ratios = "  ".join(f"{name} {result[f'{name}_s'] / ours:.2f}x" for name in ("eager", "compile") if f"{name}_s" in result)
+    wrong = "" if result["ok"] else "  WRONG"
+    return f"{result['case']}: {ours * 1e6:.1f} us  {rate}  {ratios}  error {result['error_ours']:.1e} (eager {result['error_eager']:.1e}){wrong}  {'+'.join(result['kernels'])}"  # noqa: E501
+
+
+def table(arguments: argparse.Namespace) -> int:
+    """Results as Markdown, one table per group, with geometric means of the ratios."""
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for result in json.loads(Path(arguments.results).read_text()):
+        groups.setdefault(result.get("group", "failed"), []).append(result)
+    for group, rows in groups.items():
+        print(
+        print(f"\n### {group}\n")
+        print("| case | µs | against eager | against torch.compile | error (eager's) |")
+        print("| --- | --- | --- | --- | --- |")
+        for row in rows:
+            if "error" in row:
+                print(f"| {row['case']} | - | - | - | {row['error'][:80]} |")
+                continue
+            ratios = [f"{row[f'{n}_s'] / row['ours_s']:.2f}" if f"{n}_s" in row else "-" for n in ("eager", "compile")]
+            error = f"{row['error_ours']:.1e} ({row['error_eager']:.1e})" + ("" if row["ok"] else " wrong")
+            print(f"| {row['case']} | {row['ours_s'] * 1e6:.1f} | {ratios[0]} | {ratios[1]} | {error} |")
+        for name in ("eager", "compile"):
+            ratios = [row[f"{name}_s"] / row["ours_s"] for row in rows if f"{name}_s" in row]
+            if ratios:
+                mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
+                print(f"\nGeometric mean against {name}: {mean:.2f}, least {min(ratios):.2f} ({len(ratios)} cases)")
+    return 0
+
+
+def main() -> int:
+    """Command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(required=True)
+    for function in (build, run, worker):
+        command = commands.add_parser(function.__name__, help=(function.__doc__ or "").splitlines()[0])
+        command.add_argument("directory")
+        command.add_argument("--group", help="comma-separated groups")
+        command.add_argument("--only", help="comma-separated parts of names")
+        command.set_defaults(function=function)
+        if function is build:
+            command.add_argument("--arch", default="sm_90a")
+        else:
+            command.add_argument("--compile", default="default", choices=["default", "max-autotune", "none"])
+        if function is run:
+            command.add_argument("--json")
+            command.add_argument("--timeout", type=float, default=60.0, help="seconds per case")
+            command.add_argument("--budget", type=float, default=math.inf, help="seconds for all cases")
+    command = commands.add_parser("table", help="print results as Markdown")
+    command.add_argument("results")
+    command.set_defaults(function=table)
+    arguments = parser.parse_args()
+    return int(arguments.function(arguments))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
