@@ -256,7 +256,6 @@ def table(arguments: argparse.Namespace) -> int:
     for result in json.loads(Path(arguments.results).read_text()):
         groups.setdefault(result.get("group", "failed"), []).append(result)
     for group, rows in groups.items():
-        print(
         print(f"\n### {group}\n")
         print("| case | µs | against eager | against torch.compile | error (eager's) |")
         print("| --- | --- | --- | --- | --- |")
