@@ -9,10 +9,12 @@ from mlirstack.pipeline.table import register_step
 
 STEPS: dict[str, str] = {
     "iree-phase": "mlirstack.passes.iree_phase:IreePhase",
+    "mlirstack-assemble-cubin": "mlirstack.passes.cuda.cubin:AssembleCubin",
     "mlirstack-asserts-to-errors": "mlirstack.passes.asserts:AssertsToErrors",
     "mlirstack-bfloat-bits": "mlirstack.passes.bfloat_bits:BfloatBits",
     "mlirstack-checks-out-of-kernels": "mlirstack.passes.index_checks:ChecksOutOfKernels",
     "mlirstack-compile-object": "mlirstack.passes.native_code:CompileObject",
+    "mlirstack-compile-ptx": "mlirstack.passes.cuda.ptx:CompilePtx",
     "mlirstack-cpu-drop-unit-loops": "mlirstack.schedules.cpu.unit_loops:DropUnitLoops",
     "mlirstack-cpu-lower-vectors": "mlirstack.schedules.cpu.vector_lowering:LowerVectors",
     "mlirstack-cpu-pack": "mlirstack.schedules.cpu.packing:PackContractions",
@@ -21,6 +23,7 @@ STEPS: dict[str, str] = {
     "mlirstack-cpu-vectorize": "mlirstack.schedules.cpu.vectorize:VectorizeKernels",
     "mlirstack-describe-entries": "mlirstack.passes.entry:DescribeEntries",
     "mlirstack-disassemble": "mlirstack.passes.native_code:Disassemble",
+    "mlirstack-disassemble-cubin": "mlirstack.passes.cuda.sass:DisassembleCubin",
     "mlirstack-export-entries": "mlirstack.passes.entry:ExportEntries",
     "mlirstack-generalize-named": "mlirstack.passes.generalize:GeneralizeNamed",
     "mlirstack-hoist-parameters": "mlirstack.passes.hoist_parameters:HoistParameters",
@@ -28,6 +31,8 @@ STEPS: dict[str, str] = {
     "mlirstack-iree-output-channels-last": "mlirstack.schedules.iree:OutputChannelsLast",
     "mlirstack-narrow-constants": "mlirstack.frontend.narrow:NarrowConstants",
     "mlirstack-number-arguments": "mlirstack.passes.entry:NumberArguments",
+    "mlirstack-nvvm-finish": "mlirstack.passes.cuda.nvvm:FinishKernels",
+    "mlirstack-nvvm-prepare": "mlirstack.passes.cuda.nvvm:PrepareKernels",
     "mlirstack-order-loops": "mlirstack.passes.loop_order:OrderLoops",
     "mlirstack-outline-kernels": "mlirstack.passes.outline:OutlineKernels",
     "mlirstack-own-tm-tensor-buffers": "mlirstack.passes.buffers:OwnTmTensorBuffers",
@@ -36,8 +41,11 @@ STEPS: dict[str, str] = {
     "mlirstack-results-to-arguments": "mlirstack.passes.buffers:ResultsToArguments",
     "mlirstack-schedule-file": "mlirstack.schedules.file:ScheduleFile",
     "mlirstack-simplify-linalg": "mlirstack.passes.simplify:SimplifyLinalg",
+    "mlirstack-tabulate-kernels": "mlirstack.passes.cuda.planned:TabulateKernels",
+    "mlirstack-translate-kernels": "mlirstack.passes.cuda.device_code:TranslateKernels",
     "mlirstack-translate-to-llvmir": "mlirstack.passes.llvm_ir:TranslateToLlvmIr",
     "mlirstack-vector-math": "mlirstack.passes.vector_math:VectorMath",
+    "mlirstack-write-plan": "mlirstack.passes.cuda.planned:WritePlan",
 }
 
 

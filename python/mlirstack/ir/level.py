@@ -12,6 +12,9 @@ _TENSOR = _STRUCTURE | {
 _VECTOR = _TENSOR | {"vector", "memref"}
 _BUFFER = (_VECTOR - {"tensor", "ml_program", "shape"}) | {"omp"}
 _LLVM = frozenset({"builtin", "llvm", "omp"})
+# The host side of a GPU program, and what its kernels are written in before and after they reach NVVM.
+_HOST = _STRUCTURE | {"arith", "memref", "gpu", "index", "cf", "ub"}
+_GPU = _HOST | {"nvgpu", "nvvm", "llvm", "vector", "scf", "affine", "math", "complex"}
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,14 @@ LEVELS: dict[str, Level] = {
             "scf", "structured loops over memrefs, no Linalg", dialects=_BUFFER - {"linalg", "tm_tensor", "bufferization"}
         ),
         Level("llvm", "LLVM dialect", dialects=_LLVM),
+        Level("gpu", "kernels in gpu.module, launched by straight-line host functions", dialects=_GPU),
+        Level("nvvm", "kernels in the LLVM and NVVM dialects, host functions as before", dialects=_HOST | {"nvvm", "llvm"}),
         Level("llvmir", "LLVM IR", "ll"),
+        Level("ptx", "PTX, NVIDIA's virtual assembly", "ptx"),
+        Level("cubin", "GPU object: an ELF file with machine code and constants", "cubin"),
+        Level("sass", "machine code of the GPU, disassembled", "sass"),
+        Level("table", "a table, for people", "txt"),
+        Level("plan", "launch plan: what the host does to run the kernels", "json"),
         Level("object", "relocatable object file", "o"),
         Level("asm", "assembly of the object that runs", "s"),
         Level("iree", "IREE's dialects (util, flow, stream, hal, vm), read by IREE's compiler only", foreign=True),

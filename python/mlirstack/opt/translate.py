@@ -191,23 +191,39 @@ def untranslated(operation: Any) -> list[Any]:
 
 def _assembly(text: str, invocation: Invocation, *, ptx: bool) -> str:
     """Assembly of LLVM IR text by llvmlite's LLVM, which is older than the bindings': literals are respelled first."""
-    import llvmlite.binding as llvm
-
+    from mlirstack.errors import StageError
     from mlirstack.passes.llvm_ir import classic_spelling
+
+    level = 2 if invocation.number("O") is None else min(invocation.number("O") or 0, 3)
+    classic = classic_spelling(text)
+    if ptx:
+        from mlirstack.passes.cuda.ptx import ptx_of
+        from mlirstack.passes.cuda.toolkit import ptx_for
+
+        arch = invocation.text("mcpu") or "sm_90"
+        try:
+            return ptx_of(classic, arch, invocation.text("mattr") or f"+ptx{ptx_for(arch)}", level)
+        except StageError as error:
+            raise FlagError(f"error: {error.message}") from None
+    return _host_assembly(classic, invocation, level)
+
+
+def _host_assembly(text: str, invocation: Invocation, level: int) -> str:
+    import llvmlite.binding as llvm
 
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     try:
-        module = llvm.parse_assembly(classic_spelling(text))
+        module = llvm.parse_assembly(text)
         module.verify()
     except RuntimeError as error:
         raise FlagError(f"error: LLVM does not accept the IR: {str(error).strip()}") from None
-    triple = "nvptx64-nvidia-cuda" if ptx else llvm.get_default_triple()
+    triple = llvm.get_default_triple()
     machine = llvm.Target.from_triple(triple).create_target_machine(
-        cpu=invocation.text("mcpu") or ("sm_90" if ptx else llvm.get_host_cpu_name()),
-        features=invocation.text("mattr") or ("" if ptx else llvm.get_host_cpu_features().flatten()),
-        opt=2 if invocation.number("O") is None else min(invocation.number("O") or 0, 3),
-        reloc="default" if ptx else "pic",
+        cpu=invocation.text("mcpu") or llvm.get_host_cpu_name(),
+        features=invocation.text("mattr") or llvm.get_host_cpu_features().flatten(),
+        opt=level,
+        reloc="pic",
         codemodel="default",
     )
     module.triple = triple

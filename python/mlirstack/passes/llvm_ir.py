@@ -39,17 +39,19 @@ class TranslateToLlvmIr(Translation):
 
 
 def classic_spelling(text: str) -> str:
-    """LLVM 24 text as LLVM 20 to 22 read it: literals in hexadecimal, no attribute lists but ``noinline``.
+    """LLVM 24 text as LLVM 20 to 22 read it: literals in hexadecimal, attribute lists cut to what code generation needs.
 
-    LLVM knows the attributes of its intrinsics; the listed ones may be younger than the reader.
+    That is ``noinline``, and what NVVM says about kernels (``"nvvm.maxntid"="128"``).  LLVM knows the attributes of its
+    intrinsics; the listed ones may be younger than the reader.
     """
     lines = []
     for line in text.splitlines():
         if line.startswith("; Function Attrs:"):
             continue
         if line.startswith("attributes #"):
-            if " noinline " in line:
-                lines.append(line.partition(" = ")[0] + " = { noinline }")
+            kept = _KEPT_ATTRIBUTE.findall(line)
+            if kept:
+                lines.append(line.partition(" = ")[0] + " = { " + " ".join(kept) + " }")
             continue
         if line.startswith("declare "):
             lines.append(re.sub(r" #\d+$", "", line))
@@ -60,6 +62,7 @@ def classic_spelling(text: str) -> str:
     return "\n".join(lines) + "\n"
 
 
+_KEPT_ATTRIBUTE = re.compile(r'(?<= )(?:noinline|"nvvm\.\w+"(?:="[^"]*")?)(?= )')
 _TOKEN = re.compile(
     r'"(?:[^"\\]|\\.)*"'  # strings and quoted names
     r"|;.*$"

@@ -32,6 +32,7 @@ READABLE_LIMIT = 1_000_000  # bytes of a readable file
 TRACE = "trace.json"
 _STAGE_FILE = re.compile(r"\d\d-[\w-]+\.\w+")
 _COMMENT = {"mlir": "//", "ll": ";", "s": "#", "py": "#", "ptx": "//", "sass": "//"}
+_NO_COMMENTS = {"json"}  # a heading would make the file unreadable
 
 
 def prepare_directory(path: Path) -> Path:
@@ -171,6 +172,8 @@ class Dump(Observer):
 
 
 def _header(run: StageRun, output: StageOutput) -> str:
+    if run.stage.level.extension in _NO_COMMENTS:
+        return ""
     comment = _COMMENT.get(run.stage.level.extension, "#")
     return (
         f"{comment} mlirstack stage {run.index:02d} {run.stage.name} | level {run.stage.level.name} | "

@@ -17,11 +17,12 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class ToolRun:
-    """How a tool ended: exit status (negative: the signal that killed it), its stderr, and whether time ran out."""
+    """How a tool ended: exit status (negative: the signal that killed it), what it printed, and whether time ran out."""
 
     status: int
     stderr: str
     timed_out: bool = False
+    stdout: str = ""
 
     @property
     def failure(self) -> str | None:
@@ -39,19 +40,19 @@ def run_tool(command: Sequence[str], *, directory: Path, timeout: float) -> Tool
         command,
         cwd=directory,
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         errors="replace",
         start_new_session=True,  # a group of its own, so that its linker can be ended with it
     )
     try:
-        _, stderr = process.communicate(timeout=timeout)
-        return ToolRun(process.returncode, stderr)
+        stdout, stderr = process.communicate(timeout=timeout)
+        return ToolRun(process.returncode, stderr, stdout=stdout)
     except subprocess.TimeoutExpired:
         _end_group(process)
-        _, stderr = process.communicate()
-        return ToolRun(process.returncode, stderr, timed_out=True)
+        stdout, stderr = process.communicate()
+        return ToolRun(process.returncode, stderr, timed_out=True, stdout=stdout)
     except BaseException:
         _end_group(process)
         process.communicate()

@@ -1,0 +1,87 @@
+"""LLVM IR to PTX by llvmlite's NVPTX back end, NVIDIA's libdevice linked in.
+
+Shared memory is addressed in 32 bits (one kernel went from 162 to 126 registers that way).  No fast-math: libdevice is told
+nothing, so denormals stay, and f32 division and square root are IEEE's, as in eager's own kernels.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from mlirstack.errors import StageError
+from mlirstack.passes.cuda.device_code import LLVM_COMMENT, PTX_COMMENT, TRIPLE, DeviceCode
+from mlirstack.passes.cuda.toolkit import libdevice, ptx_for
+from mlirstack.pipeline.step import Translation
+
+
+@dataclass(frozen=True)
+class CompilePtx(Translation):
+    """Before: LLVM IR of kernels.  After: PTX for ``arch`` (``sm_90a``), optimized.
+
+    ``ptx_isa`` is the PTX version times ten, 83 for 8.3; 0 chooses the oldest that serves.
+    """
+
+    name = "mlirstack-compile-ptx"
+    arch: str = "sm_90a"
+    ptx_isa: int = 0
+
+    def translate(self, payload: DeviceCode | str) -> DeviceCode:
+        code = DeviceCode.read(payload, LLVM_COMMENT)
+        isa = self.ptx_isa or ptx_for(self.arch)
+        return DeviceCode(ptx_of(code.body, self.arch, f"+ptx{isa}"), code.plan, PTX_COMMENT)
+
+
+def ptx_of(text: str, arch: str, features: str, opt_level: int = 3) -> str:
+    """PTX of LLVM IR ``text`` for processor ``arch`` with LLVM's ``features`` (``+ptx83``); :class:`StageError` with LLVM's
+    message and the line."""
+    llvm = _backend()
+    try:
+        module = llvm.parse_assembly(text)
+        module.triple = TRIPLE
+        machine = llvm.Target.from_triple(TRIPLE).create_target_machine(cpu=arch, features=features, opt=opt_level)
+        module.data_layout = str(machine.target_data)
+        module.verify()
+    except RuntimeError as error:
+        raise StageError(f"LLVM does not accept the IR: {str(error).strip()}", stage="ptx") from None
+    _link_libdevice(module)
+    options = llvm.create_pipeline_tuning_options(speed_level=opt_level)
+    options.loop_vectorization = options.slp_vectorization = False  # threads are the vector
+    options.loop_unrolling = True
+    builder = llvm.create_pass_builder(machine, options)
+    builder.getModulePassManager().run(module, builder)
+    return str(machine.emit_assembly(module))
+
+
+@cache
+def _backend() -> Any:
+    """llvmlite, its NVPTX back end ready.  The option belongs to that back end alone, other targets never look at it."""
+    import llvmlite.binding as llvm
+
+    llvm.set_option("mlirstack", "-nvptx-short-ptr")
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    return llvm
+
+
+@cache
+def _libdevice_bitcode() -> bytes:
+    return libdevice().read_bytes()
+
+
+def _link_libdevice(module: Any) -> None:
+    """Link what ``module`` calls of libdevice; its functions become internal, so that LLVM inlines and drops them."""
+    if not any(function.is_declaration and function.name.startswith("__nv_") for function in module.functions):
+        return
+    own = {function.name for function in module.functions if not function.is_declaration}
+    library = _backend().parse_bitcode(_libdevice_bitcode())
+    library.triple, library.data_layout = module.triple, module.data_layout
+    module.link_in(library)
+    for function in module.functions:
+        if not function.is_declaration and function.name not in own:
+            function.linkage = "internal"
+    absent = [f.name for f in module.functions if f.is_declaration and re.match(r"__nv_", f.name)]
+    if absent:
+        raise StageError(f"libdevice has no function {', '.join(absent)}", stage="ptx")
