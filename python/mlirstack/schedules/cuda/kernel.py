@@ -70,6 +70,7 @@ class Kernel:
         self.function = function
         self.threads = threads
         self.name = ir.StringAttr(function.attributes["sym_name"]).value + suffix
+        self.module_name = f"{self.name}_device"  # a symbol beside the function's own
         self.location = function.location
         self._arguments: list[Any] = []  # host values, one per parameter
         self._tensor_maps: list[int] = []
@@ -84,7 +85,7 @@ class Kernel:
         gpu = dialect("gpu")
         self.function.parent.attributes["gpu.container_module"] = ir.UnitAttr.get()
         with ir.InsertionPoint(self.function), self.location:
-            self.module_block = _entry_block(gpu.GPUModuleOp(self.name))
+            self.module_block = _entry_block(gpu.GPUModuleOp(self.module_name))
         with ir.InsertionPoint(self.module_block), self.location:
             self.kernel = gpu.GPUFuncOp(ir.TypeAttr.get(ir.FunctionType.get([], [])), self.name, kernel=True)
             self.block = _entry_block(self.kernel)
@@ -153,15 +154,15 @@ class Kernel:
             block = [host(self.threads), host(1), host(1)]
             shared = arith.ConstantOp(self.i32, shared_bytes).result if shared_bytes else None
             dialect("gpu").LaunchFuncOp(
-                [self.name, self.name], tuple(sizes), tuple(block), self._arguments, dynamic_shared_memory_size=shared
+                [self.module_name, self.name], tuple(sizes), tuple(block), self._arguments, dynamic_shared_memory_size=shared
             )
 
     def _declare_shared_memory(self) -> None:
         text = (
             f"llvm.mlir.global external @{SHARED}() {{addr_space = 3 : i32, alignment = 1024 : i64}} : !llvm.array<0 x i8>"
         )
-        with ir.InsertionPoint.at_block_begin(self.module_block), self.location:
-            ir.Operation.parse(text)
+        with self.location:
+            ir.InsertionPoint.at_block_begin(self.module_block).insert(ir.Operation.parse(text))
 
     # ----------------------------------------------------------------------------------------------------------- numbers
 
