@@ -13,6 +13,7 @@ from functools import cache
 from typing import Any, Protocol
 
 from mlirstack.bindings import ir
+from mlirstack.schedules.cuda import tuned
 from mlirstack.schedules.cuda.device import Device
 from mlirstack.schedules.cuda.graph import KernelGraph
 
@@ -73,11 +74,33 @@ class Choice:
 
 
 def choose(graph: KernelGraph, device: Device) -> Choice | None:
-    """The first emitter that takes ``graph``, with its parameters; None where none does."""
+    """What was measured to be fastest, else the first emitter that takes ``graph``; None where none does."""
+    measured = _measured(graph, device)
+    if measured is not None:
+        return measured
     for emitter in emitters():
         parameters = emitter.choose(graph, device)
         if parameters is not None:
             return Choice(emitter.name, parameters)
+    return None
+
+
+def candidates(graph: KernelGraph, device: Device) -> list[Choice]:
+    """All choices worth timing, of every emitter that takes ``graph``; the one made without measurements first."""
+    taking = [emitter for emitter in emitters() if emitter.choose(graph, device) is not None]
+    return [Choice(emitter.name, parameters) for emitter in taking for parameters in emitter.candidates(graph, device)]
+
+
+def _measured(graph: KernelGraph, device: Device) -> Choice | None:
+    """The entry of the tuning table, where it is still one of the candidates (a table may be older than an emitter)."""
+    entry = tuned.lookup(graph, device.arch)
+    if entry is None:
+        return None
+    parameters = {key: value for key, value in entry.items() if key != "name"}
+    for emitter in emitters():
+        if emitter.name == entry["name"] and emitter.choose(graph, device) is not None:
+            fits = any(dict(c) == parameters for c in emitter.candidates(graph, device))
+            return Choice(emitter.name, parameters) if fits else None
     return None
 
 
