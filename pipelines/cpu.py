@@ -7,71 +7,23 @@ from __future__ import annotations
 
 from mlirstack.passes.asserts import AssertsToErrors
 from mlirstack.passes.bfloat_bits import BfloatBits
-from mlirstack.passes.buffers import OwnTmTensorBuffers, ResultsToArguments
-from mlirstack.passes.entry import DescribeEntries, ExportEntries, NumberArguments, ProtectArguments
-from mlirstack.passes.generalize import GeneralizeNamed
+from mlirstack.passes.entry import DescribeEntries, ExportEntries
 from mlirstack.passes.hoist_parameters import HoistParameters
-from mlirstack.passes.index_checks import ChecksOutOfKernels
 from mlirstack.passes.llvm_ir import TranslateToLlvmIr
 from mlirstack.passes.loop_order import OrderLoops
 from mlirstack.passes.native_code import CompileObject, Disassemble
 from mlirstack.passes.outline import OutlineKernels
-from mlirstack.passes.pin import PinBroadcasts
-from mlirstack.passes.simplify import SimplifyLinalg
 from mlirstack.passes.vector_math import VectorMath
 from mlirstack.pipeline.stage import Pipeline, Stage
 from mlirstack.pipeline.step import Pass
 from mlirstack.pipelines.frontend import frontend_stages
+from mlirstack.pipelines.graph import FUNCTION, FUSED, SLICES, TO_BUFFERS, prepared
 from mlirstack.schedules.cpu.packing import PackContractions
 from mlirstack.schedules.cpu.parallel import ParallelizeKernels
 from mlirstack.schedules.cpu.tiling import TileKernels
 from mlirstack.schedules.cpu.unit_loops import DropUnitLoops
 from mlirstack.schedules.cpu.vector_lowering import LowerVectors
 from mlirstack.schedules.cpu.vectorize import VectorizeKernels
-
-FUNCTION = "func.func"
-
-PREPARED = Stage(
-    "prepared",
-    "linalg",
-    (
-        NumberArguments(),
-        # Shape arithmetic that dynamic dimensions left behind.
-        Pass("convert-shape-to-std"),
-        # arith and math ops on whole tensors, in files written by hand.
-        Pass("convert-elementwise-to-linalg", on=FUNCTION),
-        SimplifyLinalg(),
-        # An index that data decide is checked before the op that reads there, which then cannot leave the tensor.
-        ChecksOutOfKernels(),
-        # Before fusion, which would mix what is the same in every call with what is not.
-        HoistParameters(),
-        Pass("canonicalize"),
-        Pass("cse"),
-    ),
-    "what depends on parameters alone stands in @prepare, which runs once at load",
-)
-
-FUSED = Stage(
-    "fused",
-    "linalg",
-    (
-        # Transposes, broadcasts and reductions take part in fusion.  Contractions, convolutions and poolings do not: with
-        # an elementwise chain fused into an operand, it would be computed once per output element.
-        GeneralizeNamed(),
-        PinBroadcasts(),
-        Pass("linalg-fuse-elementwise-ops", on=FUNCTION),
-        PinBroadcasts(remove=True),
-        Pass("canonicalize"),
-        Pass("cse"),
-        # Now that nothing fuses into them any more: a batch of one is no batch, a 1x1 convolution is a contraction.
-        GeneralizeNamed(windows=True),
-        Pass("linalg-fold-unit-extent-dims"),
-        Pass("canonicalize"),
-        SimplifyLinalg(),
-        Pass("cse"),
-    ),
-    "elementwise chains are one op each, unit dimensions are gone",
-)
 
 PACKED = Stage(
     "packed",
@@ -91,10 +43,7 @@ KERNELS = Stage(
     "kernels",
     "linalg",
     (
-        # Padding and concatenation as fills and slices, which can be written by one kernel.
-        Pass("refback-generalize-tensor-pad", on=FUNCTION),
-        Pass("refback-generalize-tensor-concat", on=FUNCTION),
-        Pass("cse"),
+        *SLICES,
         OutlineKernels(),
         Pass("canonicalize"),
         Pass("cse"),
@@ -131,26 +80,7 @@ BUFFERIZED = Stage(
     "bufferized",
     "buffer",
     (
-        Pass("tm-tensor-bufferize", on=FUNCTION),
-        Pass("canonicalize"),
-        Pass("cse"),
-        ProtectArguments(),
-        # Right before the analysis that it speaks to: CSE would move the reads.
-        OwnTmTensorBuffers(),
-        Pass(
-            "one-shot-bufferize",
-            {
-                "bufferize-function-boundaries": True,
-                "function-boundary-type-conversion": "identity-layout-map",
-                "unknown-type-conversion": "identity-layout-map",
-            },
-        ),
-        Pass("refback-mlprogram-bufferize"),
-        Pass("canonicalize"),
-        Pass("cse"),
-        # Kernels write through their arguments: what they return is the buffer they were given.
-        Pass("drop-equivalent-buffer-results"),
-        ResultsToArguments(),
+        *TO_BUFFERS,
         # Who frees what: every allocation once, results belong to the caller.
         Pass("buffer-deallocation-pipeline"),
         Pass("convert-bufferization-to-memref"),
@@ -254,7 +184,7 @@ def cpu_pipeline(route: str, level: str, *, threads: int = 1, opt_level: int = 2
     )
     compiled = Stage("object", "object", (CompileObject(opt_level),), "relocatable object for this machine's processor")
     kernels = (KERNELS, parallel) if threads > 1 else (KERNELS,)
-    back = (PREPARED, FUSED, PACKED, *kernels, TILED, VECTORIZED, BUFFERIZED, LOOPS, _llvm(threads), LLVMIR, compiled, ASM)
+    back = (prepared(), FUSED, PACKED, *kernels, TILED, VECTORIZED, BUFFERIZED, LOOPS, _llvm(threads), LLVMIR, compiled, ASM)
     names = [stage.name for stage in back]
     back = back[names.index(_FIRST_STAGE.get(level, "prepared")) :]
     return Pipeline("cpu", (*frontend_stages(route, level), *back), "linalg to native code for this machine's processor")

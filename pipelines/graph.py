@@ -1,0 +1,96 @@
+"""What the tables of ``cpu`` and ``cuda`` share: the stages on tensors after linalg, and the steps from tensors to memrefs.
+
+Each is written once, with places for what only one target wants.
+"""
+
+from __future__ import annotations
+
+from mlirstack.passes.buffers import OwnTmTensorBuffers, ResultsToArguments
+from mlirstack.passes.entry import NumberArguments, ProtectArguments
+from mlirstack.passes.generalize import GeneralizeNamed
+from mlirstack.passes.hoist_parameters import HoistParameters
+from mlirstack.passes.index_checks import ChecksOutOfKernels
+from mlirstack.passes.pin import PinBroadcasts
+from mlirstack.passes.simplify import SimplifyLinalg
+from mlirstack.pipeline.stage import Stage
+from mlirstack.pipeline.step import Pass, Step
+
+FUNCTION = "func.func"
+
+
+def prepared(*before_hoisting: Step) -> Stage:
+    """The stage ``prepared``; ``before_hoisting`` are steps that see parameters where they are used."""
+    return Stage(
+        "prepared",
+        "linalg",
+        (
+            NumberArguments(),
+            # Shape arithmetic that dynamic dimensions left behind.
+            Pass("convert-shape-to-std"),
+            # arith and math ops on whole tensors, in files written by hand.
+            Pass("convert-elementwise-to-linalg", on=FUNCTION),
+            SimplifyLinalg(),
+            # An index that data decide is checked before the op that reads there, which then cannot leave the tensor.
+            ChecksOutOfKernels(),
+            *before_hoisting,
+            # Before fusion, which would mix what is the same in every call with what is not.
+            HoistParameters(),
+            Pass("canonicalize"),
+            Pass("cse"),
+        ),
+        "what depends on parameters alone stands in @prepare, which runs once at load",
+    )
+
+
+FUSED = Stage(
+    "fused",
+    "linalg",
+    (
+        # Transposes, broadcasts and reductions take part in fusion.  Contractions, convolutions and poolings do not: with
+        # an elementwise chain fused into an operand, it would be computed once per output element.
+        GeneralizeNamed(),
+        PinBroadcasts(),
+        Pass("linalg-fuse-elementwise-ops", on=FUNCTION),
+        PinBroadcasts(remove=True),
+        Pass("canonicalize"),
+        Pass("cse"),
+        # Now that nothing fuses into them any more: a batch of one is no batch, a 1x1 convolution is a contraction.
+        GeneralizeNamed(windows=True),
+        Pass("linalg-fold-unit-extent-dims"),
+        Pass("canonicalize"),
+        SimplifyLinalg(),
+        Pass("cse"),
+    ),
+    "elementwise chains are one op each, unit dimensions are gone",
+)
+
+# Padding and concatenation as fills and slices, which can be written by one kernel.
+SLICES: tuple[Step, ...] = (
+    Pass("refback-generalize-tensor-pad", on=FUNCTION),
+    Pass("refback-generalize-tensor-concat", on=FUNCTION),
+    Pass("cse"),
+)
+
+# From tensors to memrefs; results whose shape is known become arguments.
+TO_BUFFERS: tuple[Step, ...] = (
+    Pass("tm-tensor-bufferize", on=FUNCTION),
+    Pass("canonicalize"),
+    Pass("cse"),
+    ProtectArguments(),
+    # Right before the analysis that it speaks to: CSE would move the reads.
+    OwnTmTensorBuffers(),
+    Pass(
+        "one-shot-bufferize",
+        {
+            "bufferize-function-boundaries": True,
+            "function-boundary-type-conversion": "identity-layout-map",
+            "unknown-type-conversion": "identity-layout-map",
+        },
+    ),
+    Pass("refback-mlprogram-bufferize"),
+    Pass("canonicalize"),
+    Pass("cse"),
+    # Kernels write through their arguments: what they return is the buffer they were given.
+    Pass("drop-equivalent-buffer-results"),
+    ResultsToArguments(),
+)
