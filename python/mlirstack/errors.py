@@ -154,3 +154,11 @@ class StageError(MlirstackError):
         if self.hint:
             lines.append(f"hint: {self.hint}")
         return "\n".join(lines)
+
+
+class DeviceError(MlirstackError):
+    """A call of a device's driver failed; the message names the call and the driver's own name of the error."""
+
+
+class DeviceMemoryError(DeviceError):
+    """A device has not enough free memory; the message says how many bytes were asked for."""

@@ -29,7 +29,14 @@ class Artifact:
 
 
 class Executable(ABC):
-    """A loaded ``@main``: parameters are bound, user inputs are given per call."""
+    """A loaded ``@main``: parameters are bound, user inputs are given per call.
+
+    ``device`` is where inputs must be and results are: torch's name of a device.  ``parameters`` are those that were bound,
+    where these are other tensors than the ones given (on another device); None otherwise.
+    """
+
+    device: str = "cpu"
+    parameters: dict[str, torch.Tensor] | None = None
 
     @abstractmethod
     def run(self, inputs: Sequence[Any]) -> list[Any]:

@@ -27,7 +27,8 @@ class CompiledFunction:
     """Call it as the model is called.
 
     ``signature`` and ``executable`` are what it was made of; ``lowering`` holds all stages where it was compiled in this
-    process.  Tensors of :attr:`parameters` are used in place, and updated where the model updates them.
+    process.  Tensors of :attr:`parameters` are used in place, and updated where the model updates them; for a target on
+    another device they are copies there.
     """
 
     def __init__(
@@ -42,7 +43,8 @@ class CompiledFunction:
     ) -> None:
         self.executable = executable
         self.signature = signature
-        self.parameters = parameters
+        self.parameters = parameters if executable.parameters is None else executable.parameters
+        self._device = torch.device(executable.device)
         self.lowering = lowering
         self.route = lowering.route if lowering else route
         self.fallback_reason = fallback_reason
@@ -51,7 +53,7 @@ class CompiledFunction:
         self._in_spec = trees.loads(signature.in_spec)
         self._out_spec = trees.loads(signature.out_spec)
         self._inputs = [spec for spec in signature.arguments if spec.kind == "input"]
-        self._checks = [_tensor_check(spec) for spec in self._inputs]
+        self._checks = [_tensor_check(spec, self._device) for spec in self._inputs]
         self._leaves = [spec.leaf for spec in self._inputs if spec.leaf is not None]
         self._leaf_count = self._in_spec.num_leaves
         positional = pytree.tree_structure(((0,) * self._leaf_count, {}))
@@ -110,7 +112,7 @@ class CompiledFunction:
         return ", ".join(spec.name for spec in self._inputs)
 
     def _fits(self, leaves: Sequence[Any]) -> bool:
-        """The quick check: every input a tensor of the one static shape and dtype, on the CPU."""
+        """The quick check: every input a tensor of the one static shape and dtype, on the right device."""
         if self.signature.specialized:
             return False
         for check in self._checks:  # noqa: SIM110  (a generator costs more than the checks)
@@ -145,8 +147,11 @@ class CompiledFunction:
                 f"argument '{spec.name}' has dtype {given}, expected {spec.dtype}",
                 hint=f"convert it: x.to(torch.{spec.dtype})",
             )
-        if value.device.type != "cpu":
-            raise SignatureError(f"argument '{spec.name}' is on {value.device}, expected the CPU", hint="move it: x.cpu()")
+        if value.device != self._device:
+            raise SignatureError(
+                f"argument '{spec.name}' is on {value.device}, expected {self._device}",
+                hint=f"move it: x.to('{self._device}')",
+            )
         shape = tuple(value.shape)
         if len(shape) != len(spec.shape) or any(
             isinstance(w, int) and w != s for w, s in zip(spec.shape, shape, strict=True)
@@ -177,7 +182,7 @@ class CompiledFunction:
         return self.parameters[str(spec.name)] if spec.kind == "parameter" else spec.value
 
 
-def _tensor_check(spec: ArgumentSpec) -> Callable[[Sequence[Any]], bool] | None:
+def _tensor_check(spec: ArgumentSpec, device: torch.device) -> Callable[[Sequence[Any]], bool] | None:
     """The quick check of one input, or None where it needs the thorough one."""
     if spec.shape is None or any(isinstance(size, str) for size in spec.shape) or spec.leaf is None:
         return None
@@ -185,7 +190,7 @@ def _tensor_check(spec: ArgumentSpec) -> Callable[[Sequence[Any]], bool] | None:
 
     def check(leaves: Sequence[Any]) -> bool:
         value = leaves[leaf]
-        return isinstance(value, torch.Tensor) and value.shape == shape and value.dtype == dtype and value.is_cpu
+        return isinstance(value, torch.Tensor) and value.shape == shape and value.dtype == dtype and value.device == device
 
     return check
 

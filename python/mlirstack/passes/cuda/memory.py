@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 ALIGNMENT = 256  # bytes: what cudaMalloc promises, and more than any vector or bulk copy asks for
+INPUT_ALIGNMENT = 16  # bytes: what kernels may assume of every input; the run time copies inputs that begin elsewhere
 
 
 def assign_offsets(

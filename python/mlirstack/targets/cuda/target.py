@@ -1,0 +1,132 @@
+"""Target ``cuda``: kernels for an NVIDIA GPU, with the plan of their launches; ``cuda:sm_80`` … ``cuda:sm_90a``.
+
+Building needs no GPU; loading needs a driver, torch and cuda-bindings, and neither torch-mlir nor any compiler.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from mlirstack.errors import BundleError, StageError, TargetUnavailableError
+from mlirstack.passes.cuda.plan import LaunchPlan
+from mlirstack.targets.base import Artifact, Executable, Target
+from mlirstack.targets.cuda.arch import Arch
+from mlirstack.targets.registry import TargetOptions
+
+if TYPE_CHECKING:
+    import torch
+
+    from mlirstack.frontend.program import Program, Signature
+    from mlirstack.pipeline.runner import Observer, Payload
+    from mlirstack.pipeline.stage import Pipeline
+    from mlirstack.targets.cuda.driver import Driver
+
+CUBIN_FILE, PTX_FILE, PLAN_FILE = "kernels.cubin", "kernels.ptx", "plan.json"  # of an artifact
+DEFAULT_ARCH = "sm_90a"  # where there is no device to ask
+JIT_VARIABLE = "MLIRSTACK_CUDA_JIT"
+
+
+class CudaTarget(Target):
+    """The part after the colon is the architecture to compile for; without it, that of torch's current device.
+
+    ``jit`` (else the environment variable MLIRSTACK_CUDA_JIT=1) lets the driver compile the PTX even where the cubin runs.
+    ``driver`` replaces that of torch's current device.
+    """
+
+    name = "cuda"
+
+    def __init__(
+        self, options: TargetOptions | None = None, *, jit: bool | None = None, driver: Driver | None = None
+    ) -> None:
+        arch = options.arch if options else None
+        self._arch = Arch.parse(arch) if arch else None
+        self._jit = os.environ.get(JIT_VARIABLE, "0") not in ("", "0") if jit is None else jit
+        self._driver = driver
+
+    @property
+    def arch(self) -> str:
+        """What is compiled for."""
+        if self._arch:
+            return str(self._arch)
+        if self._driver is None and self._unavailable():
+            return DEFAULT_ARCH
+        return str(Arch.of_device(self._open().capability))
+
+    def available(self) -> str | None:
+        """None, or the reason why programs cannot run here."""
+        reason = None if self._driver else self._unavailable()
+        if reason or not self._arch:
+            return reason
+        driver = self._open()
+        return None if self._arch.image_for(driver.capability) else _mismatch(self._arch, driver)
+
+    def pipeline(self, route: str, level: str) -> Pipeline:
+        """The table of ``pipelines/cuda.py``."""
+        from mlirstack.pipelines.cuda import cuda_pipeline
+
+        return cuda_pipeline(route, level, arch=self.arch)
+
+    def build(self, program: Program, payload: Payload, observers: Sequence[Observer] = ()) -> Artifact:
+        """The cubin, the PTX it was made from, and the launch plan."""
+        from mlirstack.passes.cuda.planned import PlannedCode
+        from mlirstack.passes.cuda.toolkit import program as tool
+        from mlirstack.passes.cuda.toolkit import version_of
+
+        if not isinstance(payload, PlannedCode):
+            raise StageError("the lowering stopped before there was a launch plan", stage="plan", hint="leave out --to")
+        files = {
+            CUBIN_FILE: payload.cubin,
+            PTX_FILE: payload.ptx.encode(),
+            PLAN_FILE: payload.plan.to_json().encode(),
+        }
+        return Artifact(self.name, files, {"arch": payload.plan.arch, "cuda": list(version_of(tool("ptxas")))})
+
+    def load(self, artifact: Artifact, signature: Signature, parameters: dict[str, torch.Tensor]) -> Executable:
+        """Load kernels and parameters onto the device; :class:`TargetUnavailableError` where it cannot run them."""
+        from mlirstack.targets.cuda.executable import CudaExecutable
+
+        missing = [name for name in (CUBIN_FILE, PTX_FILE, PLAN_FILE) if name not in artifact.files]
+        if missing:
+            raise BundleError(f"the artifact holds no {', '.join(missing)}", hint="build it again")
+        try:
+            plan = LaunchPlan.from_json(artifact.files[PLAN_FILE].decode())
+        except (ValueError, KeyError, TypeError) as error:
+            raise BundleError(f"{PLAN_FILE} cannot be read: {error}", hint="build it again") from error
+        driver = self._open()
+        arch = Arch.parse(plan.arch)
+        image = arch.image_for(driver.capability, jit=self._jit)
+        if image is None:
+            raise TargetUnavailableError(_mismatch(arch, driver), hint=_rebuild(driver))
+        built = tuple(artifact.metadata.get("cuda", (0, 0)))
+        if image == "cubin" and built[0] > driver.version[0]:
+            raise TargetUnavailableError(
+                f"the kernels were assembled by CUDA {built[0]}.{built[1]}, the driver serves CUDA up to "
+                f"{driver.version[0]}.{driver.version[1]}",
+                hint=f"update the driver, or set {JIT_VARIABLE}=1 to let it compile the PTX",
+            )
+        code = artifact.files[CUBIN_FILE if image == "cubin" else PTX_FILE]
+        return CudaExecutable(plan, code, signature, parameters, driver, ptx=artifact.files[PTX_FILE].decode())
+
+    @staticmethod
+    def _unavailable() -> str | None:
+        from mlirstack.targets.cuda.native import unavailable
+
+        return unavailable()
+
+    def _open(self) -> Driver:
+        if self._driver is None:
+            from mlirstack.targets.cuda.native import current_driver
+
+            return current_driver()
+        return self._driver
+
+
+def _mismatch(arch: Arch, driver: Driver) -> str:
+    major, minor = driver.capability
+    return f"kernels for {arch} do not run on {driver.device_name}, whose compute capability is {major}.{minor}"
+
+
+def _rebuild(driver: Driver) -> str:
+    return f"build for this device: --target cuda:{Arch.of_device(driver.capability)}"

@@ -1,0 +1,457 @@
+"""The CUDA run time over a driver in host memory: what kernels read, where temporaries lie, what is patched and when."""
+
+from __future__ import annotations
+
+import math
+import struct
+import threading
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from cuda_fake import SCALE, FakeDriver, Kernel, encoded, signature, tensor
+
+from mlirstack.errors import (
+    BundleError,
+    DeviceMemoryError,
+    RuntimeCheckError,
+    SignatureError,
+    TargetUnavailableError,
+    UsageError,
+)
+from mlirstack.frontend.program import ArgumentSpec, Mutation, OutputSpec, ResultSpec
+from mlirstack.passes.cuda.plan import (
+    Argument,
+    Buffer,
+    Check,
+    Constant,
+    Copy,
+    Fill,
+    Input,
+    Launch,
+    LaunchPlan,
+    PlannedFunction,
+    ResultRef,
+    TensorMap,
+)
+from mlirstack.targets.callable import CompiledFunction
+from mlirstack.targets.cuda import function as function_module
+from mlirstack.targets.cuda.executable import CudaExecutable, Statistics
+from mlirstack.targets.cuda.specialize import specialize
+
+X = Input("f32", (4,), "argument", 0)
+X_BUFFER = Buffer("input", 16, index=0)
+Y_BUFFER = Buffer("result", 16, "f32", (4,))
+ROW = ResultSpec((4,), "float32")
+
+
+def launch(source: int, destination: int, factor: float = 2.0, count: Any = 4, **others: Any) -> Launch:
+    """A launch of the fake kernel "scale"."""
+    arguments = (
+        Argument("pointer", source),
+        Argument("pointer", destination),
+        Argument("i64", value=count),
+        Argument("f32", value=factor),
+    )
+    return Launch("scale", others.pop("grid", (1, 1, 1)), (32, 1, 1), arguments, **others)
+
+
+def main(
+    inputs: tuple[Input, ...], buffers: tuple[Buffer, ...], steps: tuple[Any, ...], results: tuple[int, ...], **others: Any
+) -> PlannedFunction:
+    return PlannedFunction("main", inputs, buffers, steps, tuple(ResultRef(i) for i in results), **others)
+
+
+def plan(*functions: PlannedFunction, constants: tuple[Constant, ...] = ()) -> LaunchPlan:
+    return LaunchPlan("sm_90a", functions, (), constants)
+
+
+def executable(
+    function: PlannedFunction,
+    results: tuple[ResultSpec, ...] = (ROW,),
+    arguments: tuple[ArgumentSpec, ...] | None = None,
+    *,
+    kernels: dict[str, Kernel] | None = None,
+    **others: Any,
+) -> tuple[CudaExecutable, FakeDriver]:
+    """``function`` loaded into a fake driver; one tensor argument per input unless said otherwise."""
+    if arguments is None:
+        arguments = tuple(
+            tensor(f"x{i}", ["n" if size is None else size for size in given.shape or ()], i)
+            for i, given in enumerate(function.inputs)
+        )
+    driver = FakeDriver({"scale": SCALE, **(kernels or {})})
+    constants, more, parameters = others.pop("constants", ()), others.pop("more", ()), others.pop("parameters", {})
+    loaded = CudaExecutable(
+        plan(function, *more, constants=constants),
+        b"code",
+        others.pop("signature", None) or signature(arguments, results, **others),
+        parameters,
+        driver,
+    )
+    return loaded, driver
+
+
+DOUBLE = main((X,), (X_BUFFER, Y_BUFFER), (launch(0, 1),), (1,))
+CHAIN = main(  # y = 2 * 3 * (x - all of it through a temporary), in six steps
+    (X,),
+    (X_BUFFER, Buffer("temporary", 16, offset=256), Buffer("temporary", 16, offset=0), Y_BUFFER),
+    (launch(0, 1, 2.0), Copy(1, 2, 16), launch(2, 1, 3.0), Fill(2, 16, 0), Copy(1, 3, 16), Fill(2, 16, 255)),
+    (3,),
+    arena_bytes=512,
+    unshared_bytes=512,
+)
+
+
+# ------------------------------------------------------------------------------------------------------------- arguments
+
+
+def test_argument_values_are_packed_byte_by_byte() -> None:
+    seen: list[tuple[Any, ...]] = []
+    kinds = ("i32", "tensor_map", "f32", "pointer", "i64", "f64")
+    probe = Kernel(kinds, lambda grid, *values: seen.append((grid, *values)))
+    box = TensorMap("f32", (4,), (), (4,))
+    step = Launch(
+        "probe",
+        (3, 2, 1),
+        (32, 1, 1),
+        (
+            Argument("i32", value=-7),
+            Argument("tensor_map", 0, 0, box),
+            Argument("f32", value=0.1),
+            Argument("pointer", 1, 8),
+            Argument("i64", value=-(2**40)),
+            Argument("f64", value=-math.inf),
+        ),
+    )
+    loaded, _ = executable(main((X,), (X_BUFFER, Y_BUFFER), (step,), (1,)), kernels={"probe": probe})
+    x = torch.ones(4)
+    (y,) = loaded.run([x])
+    single = struct.unpack("f", struct.pack("f", 0.1))[0]
+    assert seen == [((3, 2, 1), -7, encoded(x.data_ptr()), single, y.data_ptr() + 8, -(2**40), -math.inf)]
+
+
+def test_only_what_changed_is_patched() -> None:
+    box = TensorMap("f32", (4,), (), (4,))
+    step = Launch("probe", (1, 1, 1), (32, 1, 1), (Argument("tensor_map", 0, 0, box), Argument("pointer", 1)))
+    probe = Kernel(("tensor_map", "pointer"))
+    function = main((X, replace(X, index=1)), (X_BUFFER, Buffer("input", 16, index=1)), (step,), ())
+    loaded, driver = executable(function, (), kernels={"probe": probe})
+    a, b, c = torch.ones(4), torch.ones(4), torch.ones(4)
+    for first, second in ((a, b), (a, b), (a, c), (c, c)):
+        loaded.run([first, second])
+    assert [call[2] for call in driver.named("encode")] == [a.data_ptr(), c.data_ptr()]
+    assert [call[3][1] for call in driver.named("launch")] == [t.data_ptr() for t in (b, b, c, c)]
+
+
+def test_strided_and_unaligned_inputs_are_copied_and_counted() -> None:
+    loaded, _ = executable(DOUBLE)
+    storage = torch.arange(8.0)
+    for given in (storage[:4], storage[::2], storage[1:5], torch.ones(1).expand(4)):
+        torch.testing.assert_close(loaded.run([given])[0], 2 * given)
+    assert loaded.copies == 3
+
+
+def test_temporaries_lie_in_the_arena_at_their_offsets() -> None:
+    loaded, driver = executable(CHAIN)
+    loaded.use_graph = False
+    torch.testing.assert_close(loaded.run([torch.arange(4.0)])[0], 6 * torch.arange(4.0))
+    first, second = driver.named("launch")
+    arena = first[3][1] - 256
+    assert second[3][0] == arena and second[3][1] == arena + 256
+    assert driver.named("fill")[1] == ("fill", arena, 255, 1, 16)
+    assert loaded.statistics() == Statistics(2, 2, 2, 0, 512, 512, 0)
+
+
+@pytest.mark.parametrize(("width", "value"), [(1, 0x7F), (2, 0x3F80), (4, 0x3F800000)])
+def test_fills_repeat_a_pattern(width: int, value: int) -> None:
+    step = Fill(1, 12, value, width, 4)
+    loaded, driver = executable(main((X,), (X_BUFFER, Y_BUFFER), (launch(0, 1), step), (1,)))
+    (y,) = loaded.run([torch.ones(4)])
+    assert driver.named("fill")[0][2:] == (value, width, 12 // width)
+    raw = y.view(torch.uint8).tolist()
+    assert raw[:4] == [0, 0, 0, 0x40] and raw[4:] == list(value.to_bytes(width, "little") * (12 // width))
+
+
+def test_constants_are_uploaded_once() -> None:
+    table = Constant.of("f32", (4,), struct.pack("4f", 1, 2, 3, 4))
+    function = main((), (Buffer("constant", 16, "f32", index=0), Y_BUFFER), (launch(0, 1, 10.0),), (1,))
+    loaded, _ = executable(function, constants=(table,))
+    assert loaded.run([])[0].tolist() == [10, 20, 30, 40]
+    assert loaded.statistics().resident_bytes == 16
+
+
+# ---------------------------------------------------------------------------------------------------------------- checks
+
+
+def checked(condition: Any = 1) -> PlannedFunction:
+    flags = Buffer("input", 2, index=1)
+    steps = (
+        launch(0, 2),
+        Check("first", 1, 0),
+        Check("second", 1, 1),
+        Check("never", condition=condition),
+        launch(0, 2, 3.0),
+    )
+    return main((X, Input("i1", (2,), "argument", 1)), (X_BUFFER, flags, Y_BUFFER), steps, (2,))
+
+
+CHECKED_ARGUMENTS = (tensor("x", [4], 0), tensor("ok", [2], 1, "bool"))
+
+
+@pytest.mark.parametrize("use_graph", [False, True])
+def test_a_failed_check_is_raised_after_all_is_launched(use_graph: bool) -> None:
+    loaded, driver = executable(checked(), arguments=CHECKED_ARGUMENTS)
+    loaded.use_graph = use_graph
+    good, bad = torch.tensor([True, True]), torch.tensor([True, False])
+    assert loaded.run([torch.ones(4), good])[0].tolist() == [3] * 4
+    with pytest.raises(RuntimeCheckError, match="failed at run time: second"):
+        loaded.run([torch.ones(4), bad])
+    assert loaded.run([torch.ones(4), good])[0].tolist() == [3] * 4
+    if not use_graph:
+        kinds = [call[0] for call in driver.calls if call[0] != "load"][:6]
+        assert kinds == ["launch", "copy_to_host", "copy_to_host", "record", "launch", "wait"]
+
+
+def test_a_condition_that_does_not_hold_stops_before_any_launch() -> None:
+    loaded, driver = executable(checked(["eq", ["dim", 0, 0], 5]), arguments=CHECKED_ARGUMENTS)
+    with pytest.raises(RuntimeCheckError, match="failed at run time: never"):
+        loaded.run([torch.ones(4), torch.tensor([True, True])])
+    assert not driver.named("launch")
+
+
+def test_checks_cannot_be_captured() -> None:
+    loaded, driver = executable(checked(), arguments=CHECKED_ARGUMENTS)
+    driver.capturing = True
+    with pytest.raises(UsageError, match="cannot be captured"):
+        loaded.run([torch.ones(4), torch.tensor([True, True])])
+
+
+# ---------------------------------------------------------------------------------------------------------------- graphs
+
+
+def test_graphs_are_for_plans_of_some_steps() -> None:
+    assert executable(CHAIN)[0].use_graph
+    assert not executable(DOUBLE)[0].use_graph
+
+
+def test_a_graph_is_built_once_per_stream_and_updated_where_addresses_changed() -> None:
+    loaded, driver = executable(CHAIN)
+    inputs = [torch.full((4,), float(i)) for i in range(3)]
+    kept = []
+    for x in (*inputs, *inputs):
+        driver.calls.clear()
+        kept.append((x, loaded.run([x])[0]))
+        updates = [call[1] for call in driver.named("update")]
+        # Step 0 reads the input and step 4 writes the result; the arena stays.  The first call builds the nodes.
+        assert updates == ([] if len(kept) == 1 else [0, 4])
+    for x, y in kept:
+        torch.testing.assert_close(y, 6 * x)
+    assert len({y.data_ptr() for _, y in kept}) == len(kept)
+    assert not driver.named("launch")
+    driver.calls.clear()
+    driver.current_stream = 7
+    loaded.run([inputs[0]])
+    assert driver.calls == [("graph",), ("launch_graph", 7)]
+
+
+def test_the_user_s_own_capture_takes_the_launches() -> None:
+    loaded, driver = executable(CHAIN)
+    driver.capturing = True
+    torch.testing.assert_close(loaded.run([torch.ones(4)])[0], torch.full((4,), 6.0))
+    assert not driver.named("graph") and len(driver.named("launch")) == 2
+
+
+@pytest.mark.parametrize("use_graph", [False, True])
+def test_threads_do_not_meet(use_graph: bool) -> None:
+    loaded, _ = executable(CHAIN)
+    loaded.use_graph = use_graph
+    wrong: list[float] = []
+
+    def work(number: int) -> None:
+        for i in range(200):
+            value = float(number * 1000 + i)
+            if loaded.run([torch.full((4,), value)])[0].tolist() != [6 * value] * 4:
+                wrong.append(value)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+# -------------------------------------------------------------------------------------------------------- dynamic shapes
+
+N = ["dim", 0, 0]
+BYTES = ["mul", N, 4]
+DYNAMIC = main(
+    (Input("f32", (None,), "argument", 0),),
+    (
+        Buffer("input", BYTES, index=0),
+        Buffer("temporary", BYTES, first=0, last=1),
+        Buffer("temporary", BYTES, first=1, last=2),
+        Buffer("temporary", BYTES, first=2, last=3),
+        Buffer("result", BYTES, "f32", (N,)),
+    ),
+    tuple(launch(i, i + 1, 2.0, N, grid=(["ceildiv", N, 128], 1, 1)) for i in range(4)),
+    (4,),
+    arena_bytes=None,
+    unshared_bytes=None,
+)
+
+
+def test_shapes_are_evaluated_and_laid_out_once_each() -> None:
+    static = specialize(DYNAMIC, {0: (300,)}, {})
+    assert [b.offset for b in static.buffers if b.kind == "temporary"] == [0, 1280, 0]
+    assert (static.arena_bytes, static.unshared_bytes) == (2560, 3840)
+    assert [step.grid for step in static.steps if isinstance(step, Launch)] == [(3, 1, 1)] * 4
+    assert static.buffers[4].shape == (300,)
+
+    loaded, driver = executable(DYNAMIC, (ResultSpec(("n",), "float32"),))
+    for size in (3, 300, 3, 0, 300):
+        (y,) = loaded.run([torch.ones(size)])
+        assert y.tolist() == [16] * size
+    assert [call[2][0] for call in driver.named("launch")] == [1] * 4 + [3] * 4 + [1] * 4 + [3] * 4
+    assert len(loaded._main._known) == 3
+    assert loaded.statistics([torch.ones(300)]).arena_bytes == 2560
+
+
+def test_the_number_of_remembered_shapes_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(function_module, "REMEMBERED_SHAPES", 2)
+    loaded, _ = executable(DYNAMIC, (ResultSpec(("n",), "float32"),))
+    for size in (1, 2, 3, 1):
+        assert loaded.run([torch.ones(size)])[0].tolist() == [16] * size
+    assert len(loaded._main._known) == 2
+
+
+def test_a_grid_must_divide_by_the_cluster() -> None:
+    function = main((X,), (X_BUFFER, Y_BUFFER), (launch(0, 1, grid=(3, 1, 1), cluster=2),), (1,))
+    with pytest.raises(BundleError, match="3 blocks do not divide by cluster 2"):
+        executable(function)
+
+
+# ----------------------------------------------------------------------------------------------------- numbers, results
+
+
+def test_python_numbers_go_in_and_come_out() -> None:
+    factor = Input("f64", None, "argument", 1)
+    count = Input("i64", None, "argument", 2)
+    function = PlannedFunction(
+        "main",
+        (X, factor, count),
+        (X_BUFFER, Y_BUFFER),
+        (launch(0, 1, ["scalar", 1]),),  # type: ignore[arg-type]
+        (ResultRef(1), ResultRef(value=["mul", ["scalar", 2], 3]), ResultRef(value=["gt", ["scalar", 2], 1])),
+    )
+    arguments = (
+        tensor("x", [4], 0),
+        ArgumentSpec("f", "input", None, "float64", 1),
+        ArgumentSpec("n", "input", None, "int64", 2),
+    )
+    results = (ROW, ResultSpec(None, "int64"), ResultSpec(None, "bool"))
+    loaded, _ = executable(function, results, arguments)
+    call = CompiledFunction(loaded, signature(arguments, results), {})
+    y, n, flag = call(torch.ones(4), 0.5, 7)
+    assert y.tolist() == [0.5] * 4 and n == 21 and flag is True
+    zeros = [math.copysign(1, call(torch.ones(4), zero, 1)[0][0].item()) for zero in (0.0, -0.0)]
+    assert zeros == [1.0, -1.0]
+
+
+def test_results_own_their_memory() -> None:
+    function = main((X,), (X_BUFFER, Y_BUFFER), (launch(0, 1),), (1, 0, 1))
+    loaded, _ = executable(function, (ROW, ROW, ROW))
+    x = torch.ones(4)
+    first, returned, again = loaded.run([x])
+    assert first.tolist() == again.tolist() == [2] * 4 and returned.tolist() == [1] * 4
+    assert len({t.data_ptr() for t in (x, first, returned, again)}) == 4
+
+
+def test_results_of_no_and_of_one_element() -> None:
+    buffers = (X_BUFFER, Buffer("result", 0, "f32", (0, 3)), Buffer("result", 4, "f32", ()), Buffer("result", 1, "i8", (1,)))
+    function = main((X,), buffers, (launch(0, 2, count=1), launch(0, 1, grid=(0, 1, 1))), (1, 2, 3))
+    specs = (ResultSpec((0, 3), "float32"), ResultSpec((), "float32"), ResultSpec((1,), "uint8"))
+    loaded, driver = executable(function, specs)
+    empty, scalar, byte = loaded.run([torch.ones(4)])
+    assert empty.shape == (0, 3) and scalar.shape == () and scalar.item() == 2 and byte.dtype == torch.uint8
+    assert len(driver.named("launch")) == 1
+
+
+# ------------------------------------------------------------------------------------------------------------ parameters
+
+W = ArgumentSpec("w", "parameter", (4,), "float32")
+
+
+def test_prepare_runs_once_at_load() -> None:
+    w = Input("f32", (4,), "argument", 1)
+    prepare = PlannedFunction("prepare", (w,), (X_BUFFER, Y_BUFFER), (launch(0, 1, 5.0),), (ResultRef(1),))
+    inputs = (X, Input("f32", (4,), "prepared", 0))
+    buffers = (Buffer("input", 16, index=1), Y_BUFFER)
+    arguments = (tensor("x", [4], 0), W)
+    function = main(inputs, buffers, (launch(0, 1, 2.0),), (1,))
+    loaded, driver = executable(function, (ROW,), arguments, more=(prepare,), parameters={"w": torch.ones(4)})
+    assert [loaded.run([torch.zeros(4)])[0].tolist() for _ in range(2)] == [[10.0] * 4] * 2
+    assert len(driver.named("launch")) == 3
+
+
+def test_what_the_model_writes_is_seen_in_the_parameters() -> None:
+    arguments = (tensor("x", [4], 0), W)
+    function = main((Input("f32", (4,), "argument", 1),), (X_BUFFER, Y_BUFFER), (launch(0, 1),), (1,))
+    written = signature(arguments, (ROW,), (Mutation(0, name="w"),), outputs=(OutputSpec("parameter", name="w"),))
+    w = torch.ones(4)
+    loaded, _ = executable(function, signature=written, parameters={"w": w})
+    call = CompiledFunction(loaded, written, {"w": w})
+    assert [call(torch.zeros(4))[0][0].item() for _ in range(3)] == [2, 4, 8]
+    assert call.parameters["w"].tolist() == [8] * 4
+
+
+# ---------------------------------------------------------------------------------------------------------------- errors
+
+
+def test_memory_that_is_short_is_told_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded, _ = executable(CHAIN)
+
+    def refuse(*shape: Any, **others: Any) -> torch.Tensor:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(torch, "empty", refuse)
+    with pytest.raises(DeviceMemoryError, match="512 bytes of temporaries, 16 bytes of results"):
+        loaded.run([torch.ones(4)])
+
+
+def test_a_plan_and_a_signature_that_disagree_are_refused() -> None:
+    with pytest.raises(BundleError, match="1 results, the signature 2"):
+        executable(DOUBLE, (ROW, ROW))
+    with pytest.raises(BundleError, match=r"torch.float32, the signature float16"):
+        executable(DOUBLE, (ResultSpec((4,), "float16"),))
+    with pytest.raises(BundleError, match="is a number for the launch plan or the signature"):
+        executable(DOUBLE, (ResultSpec(None, "int64"),))
+    with pytest.raises(BundleError, match="no function 'main'"):
+        CudaExecutable(plan(), b"", signature((), ()), {}, FakeDriver({}))
+
+
+def test_large_shared_memory_is_allowed_once_and_too_much_is_refused() -> None:
+    def with_shared(size: int) -> PlannedFunction:
+        return main((X,), (X_BUFFER, Y_BUFFER), (launch(0, 1), launch(0, 1, shared=size)), (1,))
+
+    _, driver = executable(with_shared(200_000))
+    assert driver.named("allow_shared") == [("allow_shared", "scale", 200_000)]
+    assert not executable(with_shared(48 * 1024))[1].named("allow_shared")
+    with pytest.raises(TargetUnavailableError, match=r"'scale' needs 300000 bytes of shared memory, .* has 232448"):
+        executable(with_shared(300_000))
+
+
+def test_modules_are_unloaded_with_their_program() -> None:
+    loaded, driver = executable(DOUBLE)
+    del loaded
+    assert driver.named("unload") == [("unload", b"code")]
+
+
+def test_inputs_elsewhere_are_refused_with_the_way_out() -> None:
+    loaded, _ = executable(DOUBLE)
+    loaded.device = "cuda:0"
+    call = CompiledFunction(loaded, signature((tensor("x", [4], 0),), (ROW,)), {})
+    with pytest.raises(SignatureError, match=r"'x0?' is on cpu, expected cuda:0\nhint: move it: x.to\('cuda:0'\)"):
+        call(torch.ones(4))
