@@ -71,7 +71,7 @@ Source = Any  # an Access, a Result, a constant MLIR scalar, or None: not read
 class Step:
     """An elementwise node; ``sources``: what each operand of its body is (inputs, then outputs).
 
-    ``positions``: per loop of the node, its index as an :class:`Access` with stride 1 along that loop (None: always 0), for ``linalg.index``.
+    ``positions``: per loop of the node its index, for ``linalg.index``: an :class:`Access` whose offset it is (None: 0).
     """
 
     node: Node

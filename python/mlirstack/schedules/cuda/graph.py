@@ -6,7 +6,7 @@ are cloned into a kernel, one scalar at a time, by :meth:`Node.inline`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -103,13 +103,21 @@ class Node:
         """The block of scalar ops: one argument per operand, then a yield."""
         return self.op.regions[0].blocks[0]
 
-    def inline(self, scalars: Sequence[Any], indices: Sequence[Any] = ()) -> list[Any]:
+    def inline(
+        self,
+        scalars: Sequence[Any],
+        indices: Sequence[Any] = (),
+        outside: Mapping[Any, Any] | None = None,
+        replace: Callable[[Any, Callable[[Any], Any]], Any] | None = None,
+    ) -> list[Any]:
         """Clone the body at the insertion point; ``scalars``: one MLIR value per operand (inputs, then outputs).
 
-        ``indices`` are what ``linalg.index`` of each loop is: values of type index.  Values from outside the body must be
-        constants, which are cloned too.  Returns what is yielded.
+        ``indices`` are what ``linalg.index`` of each loop is: values of type index.  Of the values from outside the body,
+        constants are cloned too, and ``outside`` says what stands for others.  ``replace(op, value)`` may write something
+        else in the place of an op and return its result, or None to have it cloned; ``value`` maps values of the body to
+        the new ones.  Returns what is yielded.
         """
-        mapping = dict(zip(self.body.arguments, scalars, strict=True))
+        mapping = dict(outside or {}) | dict(zip(self.body.arguments, scalars, strict=True))
         *ops, leave = list(self.body.operations)
         for op in ops:
             operation = op.operation
@@ -117,6 +125,10 @@ class Node:
                 mapping[operation.results[0]] = indices[functions.integer(operation.attributes["dim"])]
                 continue
             _clone_constants(operation, mapping)
+            replaced = replace(operation, mapping.__getitem__) if replace is not None else None
+            if replaced is not None:
+                mapping[operation.results[0]] = replaced
+                continue
             copy = clone_with(operation, mapping)
             mapping.update(zip(operation.results, copy.results, strict=True))
         _clone_constants(leave.operation, mapping)
