@@ -59,8 +59,8 @@ class SharedTile:
     """A tile in shared memory: ``rows`` of ``row_bytes`` (64, or a multiple of 128), 16-byte chunks swizzled.
 
     Chunk c of row r stands where no two of eight neighbouring rows have the same banks for the same c, so that ldmatrix,
-    which reads one chunk of eight rows at a time, has no bank conflicts.  ``words``: the tile is read by words instead, eight
-    neighbouring columns of four neighbouring rows at a time (32-bit elements, transposed).
+    which reads one chunk of eight rows at a time, has no bank conflicts.  ``words``: the tile is read by words instead,
+    eight neighbouring columns of four neighbouring rows at a time (32-bit elements, transposed).
     """
 
     rows: int
