@@ -6,6 +6,7 @@ Building needs no GPU; loading needs a driver, torch and cuda-bindings, and neit
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -94,20 +95,19 @@ class CudaTarget(Target):
             plan = LaunchPlan.from_json(artifact.files[PLAN_FILE].decode())
         except (ValueError, KeyError, TypeError) as error:
             raise BundleError(f"{PLAN_FILE} cannot be read: {error}", hint="build it again") from error
-        driver = self._open()
-        arch = Arch.parse(plan.arch)
+        driver, arch = self._open(), Arch.parse(plan.arch)
         image = arch.image_for(driver.capability, jit=self._jit)
         if image is None:
-            raise TargetUnavailableError(_mismatch(arch, driver), hint=_rebuild(driver))
-        built = tuple(artifact.metadata.get("cuda", (0, 0)))
-        if image == "cubin" and built[0] > driver.version[0]:
             raise TargetUnavailableError(
-                f"the kernels were assembled by CUDA {built[0]}.{built[1]}, the driver serves CUDA up to "
-                f"{driver.version[0]}.{driver.version[1]}",
-                hint=f"update the driver, or set {JIT_VARIABLE}=1 to let it compile the PTX",
+                _mismatch(arch, driver), hint=f"build for this device: --target cuda:{Arch.of_device(driver.capability)}"
             )
+        ptx = artifact.files[PTX_FILE].decode()
+        if image == "cubin":
+            _check_cubin(artifact.metadata.get("cuda", [0, 0]), driver)
+        else:
+            _check_ptx(ptx, driver)
         code = artifact.files[CUBIN_FILE if image == "cubin" else PTX_FILE]
-        return CudaExecutable(plan, code, signature, parameters, driver, ptx=artifact.files[PTX_FILE].decode())
+        return CudaExecutable(plan, code, signature, parameters, driver, ptx=ptx)
 
     @staticmethod
     def _unavailable() -> str | None:
@@ -128,5 +128,26 @@ def _mismatch(arch: Arch, driver: Driver) -> str:
     return f"kernels for {arch} do not run on {driver.device_name}, whose compute capability is {major}.{minor}"
 
 
-def _rebuild(driver: Driver) -> str:
-    return f"build for this device: --target cuda:{Arch.of_device(driver.capability)}"
+def _check_cubin(cuda: Sequence[int], driver: Driver) -> None:
+    """Machine code runs with the drivers of its own major CUDA version and of later ones."""
+    if cuda[0] > driver.version[0]:
+        raise TargetUnavailableError(
+            f"the kernels were assembled by CUDA {cuda[0]}.{cuda[1]}, this driver serves CUDA {_version(driver)}",
+            hint=f"update the driver, or set {JIT_VARIABLE}=1 to let it compile the PTX",
+        )
+
+
+def _check_ptx(ptx: str, driver: Driver) -> None:
+    from mlirstack.passes.cuda.toolkit import isa_text, ptx_of_cuda
+
+    found = re.search(r"^\.version (\d+)\.(\d+)", ptx, re.MULTILINE)
+    isa, newest = int(found[1]) * 10 + int(found[2]) if found else 0, ptx_of_cuda(driver.version)
+    if isa > newest:
+        raise TargetUnavailableError(
+            f"the kernels are PTX {isa_text(isa)}, the driver of CUDA {_version(driver)} reads PTX up to {isa_text(newest)}",
+            hint="update the driver",
+        )
+
+
+def _version(driver: Driver) -> str:
+    return f"{driver.version[0]}.{driver.version[1]}"
