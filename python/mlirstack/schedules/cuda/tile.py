@@ -1,0 +1,310 @@
+"""What one thread computes: scalars of a graph at the points of a small grid, made on demand.
+
+A thread holds ``vectors`` times ``lanes`` points of the iteration space: lanes are neighbours along one loop (one vector
+access), vectors are apart.  A value that does not depend on the lane, or not on the vector, is made once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from mlirstack.bindings import ir
+from mlirstack.passes import functions
+from mlirstack.passes.regions import external_values
+from mlirstack.schedules.cuda import vectors
+from mlirstack.schedules.cuda.graph import KernelGraph, Node, Tensor
+from mlirstack.schedules.cuda.loops import Access, Loop, Space
+from mlirstack.schedules.cuda.values import Bool, Int, Number
+from mlirstack.schedules.cuda.vectors import Cache
+
+if TYPE_CHECKING:
+    from mlirstack.schedules.cuda.kernel import Kernel
+
+Point = tuple[int, int]  # number of the vector, lane in it
+_ANY = -1  # coordinate of a value that is the same for all of them
+
+
+@dataclass(frozen=True)
+class Nest:
+    """The loops of a space as a kernel walks them.
+
+    ``vector_loop``: number (in ``loops``) of the loop that lanes lie along; None: one lane.  ``apart``: numbers of the loops
+    whose index differs between the vectors of a thread.
+    """
+
+    space: Space
+    loops: tuple[Loop, ...]
+    vector_loop: int | None
+    lanes: int
+    apart: frozenset[int]
+
+    def strides(self, access: Access) -> tuple[int, ...]:
+        """Strides along the loops of the nest."""
+        return tuple(access.strides[loop.members[-1]] for loop in self.loops)
+
+    def depends(self, members: Iterable[int]) -> frozenset[int]:
+        """The loops of the nest that some of these loops of the space are part of."""
+        wanted = set(members)
+        return frozenset(number for number, loop in enumerate(self.loops) if wanted & set(loop.members))
+
+
+class Memory:
+    """Pointers and scalars of a kernel's parameters, by what the host passes."""
+
+    def __init__(self, kernel: Kernel, tensors: Iterable[Tensor], nodes: Sequence[Node]) -> None:
+        self._pointers: dict[Any, Any] = {}
+        self._scalars: dict[Any, Any] = {}
+        for tensor in tensors:
+            if tensor.value not in self._pointers:
+                self._pointers[tensor.value] = kernel.pointer(tensor.value)
+        for value in _scalars_of(nodes):
+            if functions.defining_op(value) is None and value not in self._scalars:
+                self._scalars[value] = kernel.scalar(value)
+
+    def pointer(self, tensor: Tensor) -> Any:
+        """Where a tensor starts."""
+        return self._pointers[tensor.value]
+
+    def scalar(self, value: Any) -> Any:
+        """A scalar of the host in the kernel: a parameter, or the constant made again."""
+        if value in self._scalars:
+            return self._scalars[value]
+        producer = functions.defining_op(value)
+        assert producer is not None, "scalars are parameters or constants"
+        return producer.clone().operation.results[0]
+
+
+class Tile:
+    """Values of the thread.  ``indices(vector)``: the index of each loop of the nest at lane 0, all of one integer type."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        nest: Nest,
+        memory: Memory,
+        indices: Callable[[int], Sequence[Int]],
+        caches: Mapping[Tensor, Cache] | None = None,
+    ) -> None:
+        self.kernel, self.nest, self.memory = kernel, nest, memory
+        self._indices, self._caches = indices, dict(caches or {})
+        self._index_of: dict[int, Sequence[Int]] = {}
+        self._known: dict[tuple[Tensor, Point], Any] = {}
+        self._loaded: dict[tuple[Tensor, tuple[int, ...], int, Point], Any] = {}
+
+    # ------------------------------------------------------------------------------------------------------------ values
+
+    def at(self, tensor: Tensor, point: Point) -> Any:
+        """The MLIR scalar of a computed tensor."""
+        space = self.nest.space
+        key = (tensor, self._project(self.nest.depends(space.loops_of(tensor)), point))
+        if key not in self._known:
+            assert tensor.producer is not None, "arguments are loaded"
+            self._compute(tensor.producer, key[1])
+        return self._known[key]
+
+    def set(self, tensor: Tensor, point: Point, value: Any) -> None:
+        """Say what a computed tensor is, for what cannot be computed point by point."""
+        self._known[tensor, self._project(self.nest.depends(self.nest.space.loops_of(tensor)), point)] = value
+
+    def operands(self, node: Node, point: Point) -> list[Any]:
+        """The scalars that the inputs of a node are at a point."""
+        found = []
+        for position, operand in enumerate(node.inputs):
+            if operand.tensor is None:
+                found.append(self.memory.scalar(operand.value))
+            elif operand.tensor.is_argument:
+                found.append(self.element(self.nest.space.reads[node, position], point))
+            else:
+                found.append(self.at(operand.tensor, point))
+        return found
+
+    def element(self, access: Access, point: Point) -> Any:
+        """The scalar that a tensor in memory holds at a point."""
+        at = self._project(self._moves(access), point)
+        key = (access.tensor, access.strides, access.offset, at)
+        if key not in self._loaded:
+            self._load(access, max(at[0], 0))
+        return self._loaded[key]
+
+    def initial(self, node: Node, position: int, point: Point) -> Any:
+        """What output ``position`` of a node holds before the node runs."""
+        start = node.initial[position]
+        if start is None:
+            return None
+        if isinstance(start, Tensor):
+            return self.element(self._initial_access(node, position), point)
+        return self.memory.scalar(start)
+
+    def index_values(self, point: Point, node: Node) -> list[Any]:
+        """What ``linalg.index`` of each loop of a node is."""
+        by_loop = self.loop_indices(point)
+        zero = self.kernel.integer(0)
+        return [by_loop.get(loop, zero).index() for loop in self.nest.space.of_node[node]]
+
+    def loop_indices(self, point: Point) -> dict[int, Int]:
+        """The index of each loop of the space at a point; loops of size 1 are left out."""
+        found: dict[int, Int] = {}
+        for number, loop in enumerate(self.nest.loops):
+            index = self._index(point[0])[number]
+            if number == self.nest.vector_loop:
+                index = index + point[1]
+            for member in loop.members[:0:-1]:
+                size = self.nest.space.sizes[member]
+                found[member] = index % size
+                index = index // size
+            found[loop.members[0]] = index
+        return found
+
+    # ------------------------------------------------------------------------------------------------------------ memory
+
+    def preload(self, accesses: Iterable[Access], count: int) -> None:
+        """Load what ``count`` vectors need of these tensors, before anything is computed from it."""
+        for vector in range(count):
+            for access in accesses:
+                self.element(access, (vector, 0))
+
+    def store(self, tensor: Tensor, vector: int, cache: Cache = Cache.NORMAL) -> None:
+        """Store the lanes of one vector of a computed tensor.
+
+        Where the tensor does not depend on a loop, only the threads at index 0 of that loop store.
+        """
+        access = self.nest.space.writes[tensor]
+        values = [self.at(tensor, (vector, lane)) for lane in range(self.nest.lanes)]
+        strides = self.nest.strides(access)
+
+        def write() -> None:
+            self._store(access, vector, values, cache)
+
+        guard: Bool | None = None
+        for number, stride in enumerate(strides):
+            if stride == 0:
+                first = self._index(vector)[number].equals(0)
+                guard = first if guard is None else guard & first
+        if guard is None:
+            write()
+        else:
+            self.kernel.when(guard, write)
+
+    def _load(self, access: Access, vector: int) -> None:
+        """Load the lanes of one vector."""
+        kernel, element = self.kernel, access.tensor.element
+        cache = self._caches.get(access.tensor, Cache.NORMAL)
+        stride = self._lane_stride(access)
+        pointer = self._address(access, vector)
+        if stride == 1:
+            each = min(self.nest.lanes, vectors.elements_per_access(element))
+            kind = vectors.storage_type(element)
+            values = [
+                value
+                for start in range(0, self.nest.lanes, each)
+                for value in vectors.load(kernel, element, kernel.offset(pointer, start, kind), each, cache=cache)
+            ]
+        else:
+            kind = vectors.storage_type(element)
+            count = self.nest.lanes if stride else 1
+            values = [
+                vectors.load(kernel, element, kernel.offset(pointer, lane * stride, kind), cache=cache)[0]
+                for lane in range(count)
+            ]
+        moves = self._moves(access)
+        for lane, value in enumerate(values):
+            self._loaded[access.tensor, access.strides, access.offset, self._project(moves, (vector, lane))] = value
+
+    def _store(self, access: Access, vector: int, values: Sequence[Any], cache: Cache) -> None:
+        kernel, element = self.kernel, access.tensor.element
+        kind, stride = vectors.storage_type(element), self._lane_stride(access)
+        pointer = self._address(access, vector)
+        each = min(len(values), vectors.elements_per_access(element)) if stride == 1 else 1
+        if stride == 0:
+            values = values[:1]
+        for start in range(0, len(values), each):
+            place = kernel.offset(pointer, start * max(stride, 1), kind)
+            vectors.store(kernel, values[start : start + each], place, cache=cache)
+
+    def _address(self, access: Access, vector: int) -> Any:
+        """Where lane 0 of a vector lies."""
+        position: Number = access.offset
+        for index, stride in zip(self._index(vector), self.nest.strides(access), strict=True):
+            if stride:
+                position = index * stride + position
+        kind = vectors.storage_type(access.tensor.element)
+        return self.kernel.offset(self.memory.pointer(access.tensor), position, kind)
+
+    # ----------------------------------------------------------------------------------------------------------- details
+
+    def _compute(self, node: Node, point: Point) -> None:
+        point = (max(point[0], 0), max(point[1], 0))
+        starts = [self.initial(node, position, point) for position in range(len(node.outputs))]
+        indices = self.index_values(point, node) if "linalg.index" in node.body_ops() else ()
+        results = node.inline([*self.operands(node, point), *starts], indices)
+        for tensor, value in zip(outputs_of(node), results, strict=True):
+            self.set(tensor, point, value)
+
+    def _initial_access(self, node: Node, position: int) -> Access:
+        return self.nest.space.writes[outputs_of(node)[position]].of(node.initial[position])
+
+    def _index(self, vector: int) -> Sequence[Int]:
+        if vector not in self._index_of:
+            self._index_of[vector] = self._indices(vector)
+        return self._index_of[vector]
+
+    def _lane_stride(self, access: Access) -> int:
+        return 0 if self.nest.vector_loop is None else self.nest.strides(access)[self.nest.vector_loop]
+
+    def _moves(self, access: Access) -> frozenset[int]:
+        return frozenset(number for number, stride in enumerate(self.nest.strides(access)) if stride)
+
+    def _project(self, loops: frozenset[int], point: Point) -> Point:
+        vector, lane = point
+        return (vector if loops & self.nest.apart else _ANY, lane if self.nest.vector_loop in loops else _ANY)
+
+
+def written_tensors(graph: KernelGraph) -> list[Tensor]:
+    """The tensors that leave the kernel, in order of their nodes.
+
+    On memrefs: what arguments of the function hold at the end.  On tensors: what no node uses, and the last op's results.
+    """
+    last: dict[Any, Tensor] = {}
+    leaving: list[Tensor] = []
+    for node in graph.nodes:
+        for tensor, output in zip(outputs_of(node), node.outputs, strict=True):
+            if len(node.op.results):
+                if not tensor.users or tensor in graph.results:
+                    leaving.append(tensor)
+            elif isinstance(output.value.owner, ir.Block):
+                last[output.value] = tensor
+    return [*leaving, *last.values()]
+
+
+def outputs_of(node: Node) -> list[Tensor]:
+    """The tensors that a node computes."""
+    return [output.tensor for output in node.outputs if output.tensor is not None]
+
+
+def _scalars_of(nodes: Sequence[Node]) -> Iterable[Any]:
+    for node in nodes:
+        yield from (operand.value for operand in node.inputs if operand.tensor is None)
+        yield from (start for start in node.initial if start is not None and not isinstance(start, Tensor))
+
+
+def is_computable(element: Any) -> bool:
+    """Is it an element type that kernels compute with: booleans, integers of 8 to 64 bits, floats of 16 to 64 bits?"""
+    if isinstance(element, ir.IntegerType):
+        return element.width in (1, 8, 16, 32, 64)
+    return isinstance(element, (ir.F16Type, ir.BF16Type, ir.F32Type, ir.F64Type))
+
+
+def has_plain_bodies(nodes: Iterable[Node]) -> bool:
+    """Are all bodies made of arith and math ops (and linalg.index) on their operands and on constants alone?"""
+    allowed = ("arith.", "math.", "linalg.index")
+    return all(name.startswith(allowed) and name != "math.ipowi" for node in nodes for name in node.body_ops()) and all(
+        _outside_is_constant(node) for node in nodes
+    )
+
+
+def _outside_is_constant(node: Node) -> bool:
+    operands = set(node.op.operands)
+    producers = [functions.defining_op(value) for value in external_values(node.op) if value not in operands]
+    return all(producer is not None and producer.name == "arith.constant" for producer in producers)
