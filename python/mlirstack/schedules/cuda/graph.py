@@ -237,9 +237,9 @@ class KernelGraph:
 
     def _write(self, operand: Operand, target: Any, result: Any) -> None:
         assert operand.tensor is not None
-        for value in (target, result) if result is not None else (target,):
-            self._current[value] = operand.tensor
-            self._fills.pop(value, None)
+        written = target if result is None else result  # an op on tensors leaves its target as it was
+        self._current[written] = operand.tensor
+        self._fills.pop(written, None)
 
     def _tensor(self, value: Any, producer: Node | None) -> Tensor:
         kind = ir.ShapedType(value.type)
