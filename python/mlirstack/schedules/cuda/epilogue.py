@@ -110,6 +110,7 @@ class Tile:
         """Write a run of an output that :meth:`apply` gave; what lies beyond the edge is left out."""
         access = self._contraction.outputs[output].access
         whole = self._whole_run(access, len(values))
+        self._offset(access, row, column)  # what several runs share is computed out here, not under a condition
         inside = self._inside_row(row)
         if whole and not self._epilogue.whole_columns:
             inside = _both(inside, column < self._contraction.n)
