@@ -8,6 +8,7 @@ group and back into it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -130,10 +131,10 @@ class _Grouping:
                 for op in leaving:
                     self._evict(op, number)
             if group.kind is not None:
-                group.kind = _kind_of(group)
+                group.kind = class_of_group(group.ops)
 
     def _is_used_outside(self, op: Any, number: int) -> bool:
-        return any(self.of.get(_outermost(use.owner.operation, op.block)) != number for r in op.results for use in r.uses)
+        return any(self.of.get(outermost(use.owner.operation, op.block)) != number for r in op.results for use in r.uses)
 
     def _reads(self, op: Any, number: int) -> bool:
         return number in self._producers(op)
@@ -185,7 +186,8 @@ def _has_effects(op: Any) -> bool:
     return op.name.split(".", 1)[0] not in _EFFECT_FREE
 
 
-def _outermost(op: Any, block: Any) -> Any:
+def outermost(op: Any, block: Any) -> Any:
+    """The op of ``block`` that ``op`` is nested in, or itself."""
     while op.block != block:
         op = op.parent.operation
     return op
@@ -241,9 +243,9 @@ def _rows_of(shape: OpShape) -> OpShape | None:
     return shape if is_innermost and shape.dims[0] == tuple(range(len(shape.sizes))) else None
 
 
-def _kind_of(group: Group) -> str:
-    """The class of the group: that of its root."""
-    kinds = [_class_of(op) for op in group.ops]
+def class_of_group(ops: Sequence[Any]) -> str:
+    """The class of a group of ops: that of its root."""
+    kinds = [_class_of(op) for op in ops]
     for kind in (*_ROOTS, kernels.REDUCTION, kernels.ELEMENTWISE):
         if kind in kinds:
             return kind

@@ -4,6 +4,7 @@ see one kernel at a time."""
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +12,7 @@ from mlirstack.bindings import dialect, ir
 from mlirstack.ir.kernels import KERNEL_ATTRIBUTE
 from mlirstack.ir.ops import function
 from mlirstack.passes import abi, functions
-from mlirstack.passes.grouping import Group, group_operations
+from mlirstack.passes.grouping import Group, group_operations, outermost
 from mlirstack.passes.regions import clone_with, external_values, is_constant, tensor_type
 from mlirstack.pipeline.step import PythonPass
 
@@ -33,38 +34,56 @@ class OutlineKernels(PythonPass):
         if len(main.regions[0].blocks) != 1:
             return
         block = main.regions[0].blocks[0]
-        leave = functions.return_op(main)
-        counts: Counter[str] = Counter()
-        for group in group_operations([op.operation for op in list(block.operations)[:-1]]):
-            if group.kind is None:
-                for op in group.ops:
-                    op.move_before(leave.operation)
-                continue
-            name = f"kernel_{group.kind}_{counts[group.kind]}"
-            counts[group.kind] += 1
-            _outline(module, group, name, leave)
-        _erase_unused(block)
+        outline_groups(main, group_operations([op.operation for op in list(block.operations)[:-1]]), Counter())
 
 
-def _outline(module: Any, group: Group, name: str, leave: Any) -> None:
-    """Write the kernel before ``@main``, the call before ``leave``, and erase the group's operations."""
-    last = group.ops[-1]
-    kernel = _Kernel(module, group, name)
+def outline_groups(entry: Any, groups: Iterable[Group], counts: Counter[str], *, pull_slices: bool = True) -> list[Any]:
+    """Make every group of ``entry`` (a func.func of one block) a kernel, in their order; the new functions, None where a
+    group stays where it is.
+
+    ``counts`` numbers the kernels of each class.  ``pull_slices``: constant slices are taken inside the kernels.
+    """
+    leave = functions.return_op(entry)
+    kernels = []
+    for group in groups:
+        if group.kind is None:
+            for op in group.ops:
+                op.move_before(leave.operation)
+            kernels.append(None)
+            continue
+        name = f"kernel_{group.kind}_{counts[group.kind]}"
+        counts[group.kind] += 1
+        kernels.append(_outline(entry, group, name, pull_slices))
+    _erase_unused(entry.regions[0].blocks[0])
+    return kernels
+
+
+def _outline(entry: Any, group: Group, name: str, pull_slices: bool) -> Any:
+    """Write the kernel before ``entry``, the call before its return, and erase the group's operations."""
+    kernel = _Kernel(entry, group, name, pull_slices)
+    leave, last = functions.return_op(entry), group.ops[-1]
     with ir.InsertionPoint(leave), last.location:
-        call = dialect("func").CallOp([r.type for r in last.results], name, kernel.arguments)
-    for old, new in zip(last.results, call.results, strict=True):
+        call = dialect("func").CallOp([r.type for r in kernel.results], name, kernel.arguments)
+    for old, new in zip(kernel.results, call.results, strict=True):
         old.replace_all_uses_with(new)
     for op in reversed(group.ops):
         op.erase()
+    return kernel.function
 
 
 class _Kernel:
-    """A kernel function being written; ``arguments`` are the values of ``@main`` that it is called with."""
+    """A kernel function being written.
 
-    def __init__(self, module: Any, group: Group, name: str) -> None:
+    ``arguments`` are the values of the entry point that it is called with, ``results`` those that it computes.
+    """
+
+    def __init__(self, entry: Any, group: Group, name: str, pull_slices: bool) -> None:
         last = group.ops[-1]
-        results = [r.type for r in last.results]
-        with ir.InsertionPoint(function(module, abi.MAIN)), last.location:
+        leaving = [op for op in group.ops if op == last or is_used_outside(op, group.ops)]
+        self.pull_slices = pull_slices
+        self.results = [r for op in leaving for r in op.results]
+        results = [r.type for r in self.results]
+        with ir.InsertionPoint(entry), last.location:
             self.function = dialect("func").FuncOp(name, ([], results), visibility="private")
         self.function.attributes[KERNEL_ATTRIBUTE] = ir.StringAttr.get(group.kind)
         self.function.attributes["no_inline"] = ir.UnitAttr.get()
@@ -74,16 +93,16 @@ class _Kernel:
         self.members = {result for op in group.ops for result in op.results}
         with ir.InsertionPoint(self.block):
             for op in group.ops:
-                self._copy(op, is_last=op == last)
+                self._copy(op, leaves=op in leaving)
             with last.location:
-                dialect("func").ReturnOp([self.inside[r] for r in last.results])
+                dialect("func").ReturnOp([self.inside[r] for r in self.results])
         functions.set_type(self.function, [v.type for v in self.block.arguments], results)
 
-    def _copy(self, op: Any, *, is_last: bool) -> None:
+    def _copy(self, op: Any, *, leaves: bool) -> None:
         inputs, outs = _split_operands(op)
         mapping = {value: self._value(value) for value in external_values(op) if value not in outs or value in inputs}
         # Destinations come last among the arguments, and are never shared.  Slices are written into the kernel's result.
-        is_result = is_last or op.name == "tensor.insert_slice"
+        is_result = leaves or op.name == "tensor.insert_slice"
         mapping |= {value: self._destination(value, is_result=is_result) for value in outs}
         with op.location:
             copy = clone_with(op, mapping)
@@ -93,7 +112,7 @@ class _Kernel:
         """``value`` inside the kernel: made there where that is cheaper than passing it, else an argument."""
         if value not in self.inside:
             producer = functions.defining_op(value)
-            if producer is None or not _is_pulled_in(producer):
+            if producer is None or not _is_pulled_in(producer, self.pull_slices):
                 return self._argument(value)
             mapping = {v: self._value(v) for v in external_values(producer)}
             with producer.location:
@@ -124,6 +143,11 @@ class _Kernel:
         return self._value(value)
 
 
+def is_used_outside(op: Any, members: Sequence[Any]) -> bool:
+    """Does any op but ``members``, or what is nested in them, use a result of ``op``?"""
+    return any(outermost(use.owner.operation, op.block) not in members for r in op.results for use in r.uses)
+
+
 def _split_operands(op: Any) -> tuple[list[Any], list[Any]]:
     """What an op reads, and what it writes over: the destinations of linalg ops and of slices."""
     operands = list(op.operands)
@@ -133,11 +157,14 @@ def _split_operands(op: Any) -> tuple[list[Any], list[Any]]:
     return operands[: len(operands) - count], operands[len(operands) - count :]
 
 
-def _is_pulled_in(op: Any) -> bool:
-    """Is it a scalar constant, a fill, or a slice at a fixed place of a tensor of static shape?"""
+def _is_pulled_in(op: Any, pull_slices: bool) -> bool:
+    """Is it a scalar constant, a fill, a size forgotten, or a slice at a fixed place of a tensor of static shape?"""
+    if op.name == "tensor.cast":
+        kind = tensor_type(op.operands[0])
+        return kind is not None and kind.has_static_shape
     if op.name == "linalg.fill" or (op.name == "tensor.empty" and not op.operands):
         return True
-    if op.name == "tensor.extract_slice":
+    if op.name == "tensor.extract_slice" and pull_slices:
         kinds = [tensor_type(v) for v in (*op.operands, *op.results)]
         return len(op.operands) == 1 and all(kind is not None and kind.has_static_shape for kind in kinds)
     return is_constant(op) and not isinstance(op.results[0].type, ir.ShapedType)

@@ -1,0 +1,80 @@
+"""The graph as kernels: which ops run together, and which emitter writes the kernel for them.
+
+Takes linalg on tensors, leaves kernel functions in destination-passing style, each marked with its class
+(``mlirstack.kernel``) and its schedule (``mlirstack.schedule``).  A group that no emitter takes is made smaller until one
+does; what none takes at all is mapped by the general rules of :mod:`mlirstack.passes.cuda.general`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mlirstack.passes import functions
+from mlirstack.passes.grouping import Group, class_of_group, group_operations
+from mlirstack.passes.outline import is_used_outside, outline_groups
+from mlirstack.pipeline.step import PythonPass
+from mlirstack.schedules.cuda.device import DEFAULT_ARCH, Device, device_of
+from mlirstack.schedules.cuda.emitter import GENERAL, SCHEDULE, Choice, choose
+from mlirstack.schedules.cuda.graph import KernelGraph
+
+
+@dataclass(frozen=True)
+class FormDispatches(PythonPass):
+    """Before: ``@main`` and ``@prepare`` hold linalg ops on tensors, slices and loops.  After: they call kernel functions,
+    allocate, and take views; every kernel says which emitter writes it for ``arch`` and with which parameters.
+    """
+
+    name = "mlirstack-form-dispatches"
+    arch: str = DEFAULT_ARCH
+
+    def apply(self, module: Any) -> None:
+        device = device_of(self.arch)
+        counts: Counter[str] = Counter()
+        for entry in list(functions.entry_points(module)):
+            if len(entry.regions[0].blocks) != 1:
+                continue
+            block = entry.regions[0].blocks[0]
+            chosen = _choices(group_operations([op.operation for op in list(block.operations)[:-1]]), device)
+            functions_made = outline_groups(entry, [group for group, _ in chosen], counts, pull_slices=False)
+            for kernel, (_, choice) in zip(functions_made, chosen, strict=True):
+                if kernel is not None:
+                    kernel.attributes[SCHEDULE] = choice.attribute()
+
+
+_GENERAL = Choice(GENERAL, {})
+
+
+def _choices(groups: list[Group], device: Device) -> list[tuple[Group, Choice]]:
+    """The groups, split until each has a choice, in an order in which they can run."""
+    return [part for group in groups for part in _parts(group, device)]
+
+
+def _parts(group: Group, device: Device) -> Iterator[tuple[Group, Choice]]:
+    if group.kind is None or _moves_slices(group):
+        yield group, _GENERAL
+        return
+    rest = group.ops
+    while rest:
+        ops, choice = _longest_taken(rest, device)
+        yield Group(class_of_group(ops), ops), choice
+        rest = rest[len(ops) :]
+
+
+def _moves_slices(group: Group) -> bool:
+    """Is it a tensor that is written slice by slice?"""
+    return all(op.name == "tensor.insert_slice" for op in group.ops)
+
+
+def _longest_taken(ops: Sequence[Any], device: Device) -> tuple[list[Any], Choice]:
+    """The longest run of ``ops`` from the first one that an emitter takes, else the first op for the general mapping."""
+    for count in range(len(ops), 0, -1):
+        part = list(ops[:count])
+        if any(is_used_outside(op, part) for op in part[:-1]):
+            continue
+        choice = choose(KernelGraph(part), device)
+        if choice is not None:
+            return part, choice
+    return [ops[0]], _GENERAL

@@ -1,0 +1,62 @@
+"""Kernel functions over memrefs become kernels: by the emitter that their schedule names, or by the general mapping."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from mlirstack.bindings import ir
+from mlirstack.ir.kernels import KERNEL_ATTRIBUTE
+from mlirstack.ir.ops import functions as functions_of
+from mlirstack.ir.ops import walk
+from mlirstack.passes.cuda.general import map_function
+from mlirstack.passes.cuda.work import BYTES, set_work, work_of
+from mlirstack.pipeline.step import PythonPass
+from mlirstack.schedules.cuda.device import DEFAULT_ARCH, Device, device_of
+from mlirstack.schedules.cuda.emitter import GENERAL, choice_of, emitter_named
+from mlirstack.schedules.cuda.graph import KernelGraph
+
+
+@dataclass(frozen=True)
+class MapKernels(PythonPass):
+    """Before: functions marked ``mlirstack.kernel`` hold linalg ops, copies and loops over memrefs.  After: they hold
+    allocations, views, index arithmetic and launches; their kernels stand in ``gpu.module``s, with blocks, threads and, where
+    the work is known, ``mlirstack.bytes`` and ``mlirstack.flops``.
+    """
+
+    name = "mlirstack-map-kernels"
+    arch: str = DEFAULT_ARCH
+
+    def apply(self, module: Any) -> None:
+        device = device_of(self.arch)
+        for function in [f for f in functions_of(module) if KERNEL_ATTRIBUTE in f.attributes]:
+            _map(function, device)
+
+
+def _map(function: Any, device: Device) -> None:
+    choice = choice_of(function)
+    if choice.name == GENERAL:
+        map_function(function)
+        return
+    graph = KernelGraph.of(function)
+    work = work_of(graph.structured())
+    body = [op.operation for op in list(function.regions[0].blocks[0].operations)[:-1]]
+    emitter_named(choice.name).emit(function, graph, choice.parameters, device)
+    for op in reversed(body):
+        if op.name != "memref.alloc" and not op.name.startswith("arith."):
+            op.erase()
+    _describe(function, *work)
+
+
+def _describe(function: Any, moved: int | None, flops: int | None) -> None:
+    """The work of the function, on its last kernel: what launches before it prepare is part of the same work."""
+    launches = [op for op in walk(function) if op.name == "gpu.launch_func"]
+    if launches:
+        reference = ir.SymbolRefAttr(launches[-1].attributes["kernel"]).value
+        kernel = next(op for op in walk(function.parent) if op.name == "gpu.func" and _name(op) == reference[-1])
+        if BYTES not in kernel.attributes:
+            set_work(kernel, moved, flops)
+
+
+def _name(op: Any) -> str:
+    return str(ir.StringAttr(op.attributes["sym_name"]).value)
