@@ -213,6 +213,14 @@ def store_remote(kernel: Kernel, values: Sequence[Any], address: Any, barrier: A
     )  # fmt: skip
 
 
+def load_shared(kernel: Kernel, pointer: Any) -> list[Any]:
+    """Four f32 of shared memory that :func:`store_remote` brought, read after the wait for them and not before."""
+    kind = ir.Type.parse("!llvm.struct<(f32, f32, f32, f32)>")
+    text = "ld.shared.v4.f32 {$0, $1, $2, $3}, [$4];"
+    quad = kernel.assembly(text, "=f,=f,=f,=f,r", [_address(kernel, pointer)], kind, has_side_effects=True)
+    return [dialect("llvm").ExtractValueOp(kernel.f32, quad, ir.DenseI64ArrayAttr.get([i])).res for i in range(4)]
+
+
 def store_matrix(pointer: Any, registers: Sequence[Int], *, transposed: bool = False) -> None:
     """1, 2 or 4 matrices of 8 by 8 16-bit elements to shared memory; lane i gives the address of row i % 8 of matrix i // 8.
 
@@ -269,14 +277,21 @@ class SharedOperand:
 
     def descriptor(self, kernel: Kernel, address: Int) -> Int:
         """The 64-bit descriptor of a tile at a shared address (i32, a multiple of 1024)."""
-        leading = 16 if self.k_major else self.tile_k * SWIZZLE
-        swizzle_128 = 1 << 62
-        constant = swizzle_128 | ((_EIGHT_ROWS >> 4) << 32) | ((leading >> 4) << 16)
-        return ((address & 0x3FFFF) >> 4).wide() | constant
+        return matrix_descriptor(address, 16 if self.k_major else self.tile_k * SWIZZLE)
 
     def advanced(self, descriptor: Int, steps: int) -> Int:
         """The descriptor ``steps`` wgmmas further along K."""
         return descriptor + steps * (self.k_step >> 4)
+
+
+def matrix_descriptor(address: Int, leading: int) -> Int:
+    """The 64-bit descriptor of a 128-byte swizzled tile at a shared address (i32, a multiple of 1024).
+
+    ``leading``: bytes from one block of 64 rows to the next where rows are contiguous; ignored for K-major tiles.
+    """
+    swizzle_128 = 1 << 62
+    constant = swizzle_128 | ((_EIGHT_ROWS >> 4) << 32) | ((leading >> 4) << 16)
+    return ((address & 0x3FFFF) >> 4).wide() | constant
 
 
 def shared_address(kernel: Kernel, pointer: Any) -> Int:
@@ -289,6 +304,11 @@ def zero_accumulators(kernel: Kernel, count: int, operands: Operands) -> Any:
     integer = operands.is_integer
     zero = kernel.integer(0) if integer else kernel.real(0.0)
     return accumulators_of([zero.value] * count)
+
+
+def undefined_accumulators(count: int) -> Any:
+    """A struct of ``count`` f32 of no value, for a :func:`wgmma` that does not accumulate."""
+    return dialect("llvm").UndefOp(ir.Type.parse(f"!llvm.struct<({', '.join(['f32'] * count)})>")).result
 
 
 def accumulators_of(values: Sequence[Any]) -> Any:
@@ -307,10 +327,13 @@ def accumulator_values(kernel: Kernel, struct: Any, count: int, operands: Operan
     return [llvm.ExtractValueOp(kind, struct, ir.DenseI64ArrayAttr.get([position])).res for position in range(count)]
 
 
-def wgmma(accumulators: Any, a: Int, b: Int, columns: int, operands: Operands, layout: tuple[bool, bool]) -> Any:
+def wgmma(
+    accumulators: Any, a: Int, b: Int, columns: int, operands: Operands, layout: tuple[bool, bool], *, accumulate: bool = True
+) -> Any:
     """``accumulators += A · B`` for 64 rows and ``columns`` (a multiple of 8 up to 256); asynchronous.
 
-    ``a``, ``b``: descriptors; ``layout``: which of them are K-major.  Thread t of a warpgroup holds, for column group j of
+    ``a``, ``b``: descriptors; ``layout``: which of them are K-major.  Without ``accumulate`` the old values are not read
+    (see :func:`undefined_accumulators`).  Thread t of a warpgroup holds, for column group j of
     8, rows ``16 * (t // 32) + t % 32 // 4`` (values 4j, 4j + 1) and 8 further down (4j + 2, 4j + 3), columns
     ``8 * j + 2 * (t % 4)`` and the next.
     """
@@ -318,12 +341,31 @@ def wgmma(accumulators: Any, a: Int, b: Int, columns: int, operands: Operands, l
     shape = ir.Attribute.parse(f"#nvvm.shape<m = {WGMMA_ROWS}, n = {columns}, k = {operands.k}>")
     factor = getattr(nvvm.WGMMATypes, operands.name)
     result = nvvm.WGMMATypes.s32 if operands.is_integer else nvvm.WGMMATypes.f32
-    one = nvvm.WGMMAScaleIn.one
+    one, scale = nvvm.WGMMAScaleIn.one, nvvm.WGMMAScaleOut.one if accumulate else nvvm.WGMMAScaleOut.zero
     major_a, major_b = layout
     return nvvm.WgmmaMmaAsyncOp(
-        accumulators.type, accumulators, a.value, b.value, shape, factor, factor, result, nvvm.WGMMAScaleOut.one, one, one,
+        accumulators.type, accumulators, a.value, b.value, shape, factor, factor, result, scale, one, one,
         nvvm.MMALayout.row if major_a else nvvm.MMALayout.col, nvvm.MMALayout.col if major_b else nvvm.MMALayout.row,
     ).result  # fmt: skip
+
+
+def wgmma_registers(
+    kernel: Kernel, accumulators: Any, a: Sequence[Any], b: Int, columns: int, operands: Operands, *, k_major: bool
+) -> Any:
+    """:func:`wgmma` with A in registers: four i32 of two 16-bit elements each, laid out as ``mma.sync`` has its A.
+
+    A warp's 16 rows are those that it has in the accumulators, so results of one product can be the A of the next.
+    """
+    count = columns // 2
+    sums = ", ".join(f"${i}" for i in range(count))
+    left = ", ".join(f"${count + i}" for i in range(4))
+    text = (
+        f"wgmma.mma_async.sync.aligned.m{WGMMA_ROWS}n{columns}k{operands.k}.f32.{operands.name}.{operands.name} "
+        f"{{{sums}}}, {{{left}}}, ${count + 4}, 1, 1, 1, {0 if k_major else 1};"
+    )
+    constraints = ",".join(["=f"] * count + ["r"] * 4 + ["l"] + [str(i) for i in range(count)])
+    values = accumulator_values(kernel, accumulators, count, operands)
+    return kernel.assembly(text, constraints, [*a, b, *values], accumulators.type, has_side_effects=True)
 
 
 def wgmma_fence() -> None:
