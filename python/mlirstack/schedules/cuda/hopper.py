@@ -328,12 +328,12 @@ def accumulator_values(kernel: Kernel, struct: Any, count: int, operands: Operan
 
 
 def wgmma(
-    accumulators: Any, a: Int, b: Int, columns: int, operands: Operands, layout: tuple[bool, bool], *, accumulate: bool = True
+    accumulators: Any, a: Int, b: Int, columns: int, operands: Operands, layout: tuple[bool, bool], *, fresh: bool = False
 ) -> Any:
     """``accumulators += A · B`` for 64 rows and ``columns`` (a multiple of 8 up to 256); asynchronous.
 
-    ``a``, ``b``: descriptors; ``layout``: which of them are K-major.  Without ``accumulate`` the old values are not read
-    (see :func:`undefined_accumulators`).  Thread t of a warpgroup holds, for column group j of
+    ``a``, ``b``: descriptors; ``layout``: which of them are K-major.  ``fresh``: old values are not read (see
+    :func:`undefined_accumulators`).  Thread t of a warpgroup holds, for column group j of
     8, rows ``16 * (t // 32) + t % 32 // 4`` (values 4j, 4j + 1) and 8 further down (4j + 2, 4j + 3), columns
     ``8 * j + 2 * (t % 4)`` and the next.
     """
@@ -341,7 +341,7 @@ def wgmma(
     shape = ir.Attribute.parse(f"#nvvm.shape<m = {WGMMA_ROWS}, n = {columns}, k = {operands.k}>")
     factor = getattr(nvvm.WGMMATypes, operands.name)
     result = nvvm.WGMMATypes.s32 if operands.is_integer else nvvm.WGMMATypes.f32
-    one, scale = nvvm.WGMMAScaleIn.one, nvvm.WGMMAScaleOut.one if accumulate else nvvm.WGMMAScaleOut.zero
+    one, scale = nvvm.WGMMAScaleIn.one, nvvm.WGMMAScaleOut.zero if fresh else nvvm.WGMMAScaleOut.one
     major_a, major_b = layout
     return nvvm.WgmmaMmaAsyncOp(
         accumulators.type, accumulators, a.value, b.value, shape, factor, factor, result, scale, one, one,
