@@ -1,0 +1,165 @@
+"""The way of a warp-specialised product's accumulators to memory: epilogue, then a box per warpgroup or direct stores.
+
+A warpgroup computes 64 rows by 64 columns of the epilogue at a time.  Outputs that the copy engine can write go through
+shared memory, 64 rows of 128 bytes a box, swizzled so that no bank is hit twice; all others are stored by the threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mlirstack.schedules.cuda import hopper, vectors
+from mlirstack.schedules.cuda.epilogue import Tile, pack_pair
+from mlirstack.schedules.cuda.kernel import Kernel
+from mlirstack.schedules.cuda.values import Int, Number
+from mlirstack.schedules.cuda.wgmma_tile import STORE_BUFFER, STORE_BUFFERS, STORE_COLUMNS, WgmmaProblem
+
+Run = Sequence[Any]  # values of two adjacent columns
+_HALVES = (0, 8)  # the two rows of a fragment that a thread has, relative to each other
+_GROUP = 8  # columns of a group of accumulators
+
+
+@dataclass(frozen=True)
+class Thread:
+    """A thread of a consumer: its warpgroup (0, 1, …), and its number, warp and lane in it."""
+
+    warpgroup: Int
+    number: Int
+    warp: Int
+    lane: Int
+
+    @property
+    def row(self) -> Int:
+        """Row of the thread's first accumulator in a block of 64."""
+        return self.warp * 16 + (self.lane >> 2)
+
+    @property
+    def column(self) -> Int:
+        """Column of the thread's first accumulator in a group of 8."""
+        return (self.lane & 3) * 2
+
+
+class StoreTile:
+    """Writes tiles of ``problem``; ``output_maps``: a tensor map for each staged output, None for the others."""
+
+    def __init__(
+        self, kernel: Kernel, problem: WgmmaProblem, output_maps: Sequence[Any], thread: Thread, shared: Any
+    ) -> None:
+        self._kernel = kernel
+        self._problem = problem
+        self._maps = output_maps
+        self._thread = thread
+        self._shared = shared
+        self._boxes = 0  # boxes of the tile so far
+        outputs = problem.contraction.outputs
+        self._bytes = [vectors.bytes_of(output.access.tensor.element) for output in outputs]
+        chunks = problem.tile.blocks * problem.tile.warpgroup_columns // STORE_COLUMNS
+        wide = sum(size * STORE_COLUMNS // hopper.SWIZZLE for size, out in zip(self._bytes, output_maps, strict=True) if out)
+        self._boxes_of_tile = chunks * wide
+
+    def write(self, sums: Sequence[Sequence[Any]], epilogue: Tile, row: Int, column: Int, batch: Sequence[Int]) -> None:
+        """``sums``: accumulators of each block of 64 rows; ``row``, ``column``: where the warpgroup's part begins.
+
+        ``batch``: the index along each batch axis.
+        """
+        self._boxes = 0
+        thread, tile = self._thread, self._problem.tile
+        width = min(STORE_COLUMNS, tile.warpgroup_columns)
+        columns = [column + (thread.column + group) for group in range(0, tile.warpgroup_columns, _GROUP)]
+        for block, values in enumerate(sums):
+            first = row + block * hopper.WGMMA_ROWS
+            rows = [first + (thread.row + half) for half in _HALVES]
+            for chunk in range(0, tile.warpgroup_columns, width):
+                groups = range(chunk // _GROUP, (chunk + width) // _GROUP)
+                runs = [
+                    [
+                        epilogue.apply(values[4 * group + 2 * half : 4 * group + 2 * half + 2], rows[half], columns[group])
+                        for half in range(2)
+                    ]
+                    for group in groups
+                ]
+                for output, out in enumerate(self._maps):
+                    parts = [[half[output] for half in group] for group in runs]
+                    if out is None:
+                        for group, halves in zip(groups, parts, strict=True):
+                            for half, run in enumerate(halves):
+                                epilogue.store(output, run, rows[half], columns[group])
+                    else:
+                        self._stage(output, parts, first, column + chunk, batch)
+
+    def write_swapped(self, sums: Sequence[Sequence[Any]], epilogue: Tile, row: Int, column: Int) -> None:
+        """The same where rows of the wgmma are columns of the outputs: values one by one, each by its thread."""
+        thread = self._thread
+        rows = [column + (thread.column + group + k) for group in range(0, 2 * len(sums[0]), _GROUP) for k in range(2)]
+        for block, values in enumerate(sums):
+            columns = [row + (thread.row + (block * hopper.WGMMA_ROWS + half)) for half in _HALVES]
+            for place, value in enumerate(values):
+                group, half, k = place // 4, place // 2 % 2, place % 2
+                at = rows[2 * group + k], columns[half]
+                for output, run in enumerate(epilogue.apply([value], *at)):
+                    epilogue.store(output, run, *at)
+
+    def finish(self) -> None:
+        """Wait until shared memory may be given up."""
+        if any(self._maps):
+            self._kernel.when(hopper.is_first_thread(self._thread.number), lambda: hopper.wait_stores(0))
+
+    def _stage(self, output: int, groups: Sequence[Sequence[Run]], row: Int, column: Int, batch: Sequence[Int]) -> None:
+        """Boxes of one output: all groups of 64 columns, as many as 128 bytes hold at a time."""
+        columns = hopper.SWIZZLE // self._bytes[output]
+        step = columns // _GROUP
+        for first in range(0, len(groups), step):
+            buffer = self._acquire()
+            write = self._write_16 if self._bytes[output] == 2 else self._write_32
+            write(buffer, groups[first : first + step])
+            hopper.fence_shared()
+            self._meet()
+            place = [column + first * _GROUP, row, *reversed(batch)]
+
+            def send(buffer: Any = buffer, place: Sequence[Int] = place) -> None:
+                hopper.tensor_store(self._maps[output], buffer, place)
+                hopper.commit_stores()
+
+            self._kernel.when(hopper.is_first_thread(self._thread.number), send)
+
+    def _acquire(self) -> Any:
+        """The next buffer, once the copy engine has read it.
+
+        Boxes of a tile take the buffers in turns.  Where their number is odd, the next tile begins with the buffer used
+        last, and must wait for all stores.
+        """
+        kernel, turn = self._kernel, self._boxes % STORE_BUFFERS
+        restarts = self._boxes == 0 and self._boxes_of_tile % STORE_BUFFERS != 0
+        pending = 0 if restarts else STORE_BUFFERS - 1
+        kernel.when(hopper.is_first_thread(self._thread.number), lambda: hopper.wait_stores(pending))
+        self._meet()
+        self._boxes += 1
+        own = self._thread.warpgroup * (STORE_BUFFERS * STORE_BUFFER) + (self._problem.stores + turn * STORE_BUFFER)
+        return kernel.offset(self._shared, own)
+
+    def _meet(self) -> None:
+        hopper.named_barrier(self._kernel, self._thread.warpgroup + 1, hopper.WARPGROUP)
+
+    def _write_16(self, buffer: Any, groups: Sequence[Sequence[Run]]) -> None:
+        """16-bit elements: two groups of 8 columns are four 8 by 8 matrices."""
+        kernel, lane = self._kernel, self._thread.lane
+        line = kernel.offset(buffer, (self._thread.warp * 16 + (lane & 15)) * hopper.SWIZZLE)
+        for group in range(0, len(groups), 2):
+            registers = [pack_pair(kernel, *run) for halves in groups[group : group + 2] for run in halves]
+            chunk = self._swizzled((lane >> 4) + group, lane & 7)
+            hopper.store_matrix(kernel.offset(line, chunk), registers)
+
+    def _write_32(self, buffer: Any, groups: Sequence[Sequence[Run]]) -> None:
+        """32-bit elements: each thread has 8 bytes of a row."""
+        kernel, lane = self._kernel, self._thread.lane
+        for half, distance in enumerate(_HALVES):
+            line = kernel.offset(buffer, (self._thread.row + distance) * hopper.SWIZZLE)
+            for group, halves in enumerate(groups):
+                chunk = self._swizzled(((lane & 3) >> 1) + 2 * group, (lane >> 2) & 7)
+                vectors.store(kernel, halves[half], kernel.offset(line, chunk + (lane & 1) * 8))
+
+    def _swizzled(self, chunk: Int, row: Number) -> Int:
+        """Bytes to a 16-byte chunk of a row of 128 bytes."""
+        return (chunk ^ row) * 16
