@@ -21,13 +21,17 @@ FRAGMENT_ROWS = 16  # rows of one ldmatrix.x4: those of A in one mma.sync, those
 
 @dataclass(frozen=True)
 class MatrixLayout:
-    """A factor in global memory: ``rows`` x ``k`` elements of ``size`` bytes; strides in elements."""
+    """A factor in global memory: ``rows`` x ``k`` elements of ``size`` bytes; strides in elements.
+
+    ``alignment``: bytes that the address of its first element is a multiple of.
+    """
 
     rows: int
     k: int
     row_stride: int
     k_stride: int
     size: int
+    alignment: int = CHUNK
 
     @property
     def k_major(self) -> bool:
@@ -41,7 +45,7 @@ class MatrixLayout:
             return 0
         pitch, length = (self.row_stride, self.k) if self.k_major else (self.k_stride, self.rows)
         lines = self.rows if self.k_major else self.k
-        widths = [w for w in (16, 8, 4) if w >= self.size and length * self.size % w == 0]
+        widths = [w for w in (16, 8, 4) if w >= self.size and (length * self.size) % w == self.alignment % w == 0]
         return next((w for w in widths if lines == 1 or pitch * self.size % w == 0), 0)
 
 

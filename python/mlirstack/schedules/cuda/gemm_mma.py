@@ -1,0 +1,86 @@
+"""Matrix products on the tensor cores of sm_80, sm_86, sm_89 and sm_90, and of sm_90a where ``wgmma`` does not fit.
+
+Takes f16, bf16, fp8 (sm_89), i8 and, where the device allows it, f32 as TF32; any sizes, layouts and batches, with what comes
+after the product in the same kernel.  See docs/kernels/gemm_mma.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from mlirstack.bindings import ir
+from mlirstack.schedules.cuda.contraction import Contraction, Matrix, match_contraction
+from mlirstack.schedules.cuda.device import Device
+from mlirstack.schedules.cuda.emitter import Parameters
+from mlirstack.schedules.cuda.graph import KernelGraph
+from mlirstack.schedules.cuda.mma_choice import Problem, cut_of, cuts
+from mlirstack.schedules.cuda.mma_kernel import MatrixFactor, MmaKernel, layout_of
+from mlirstack.schedules.cuda.tensor_core import OPERANDS, Operands
+
+_NAMES = {"f16": "f16", "bf16": "bf16", "f8E4M3FN": "e4m3", "f8E5M2": "e5m2", "f32": "tf32"}
+
+
+class MmaGemm:
+    """``mma.sync`` behind asynchronous copies.  f16, bf16, TF32 and fp8 are summed in f32, i8 in i32."""
+
+    name = "gemm_mma"
+
+    def choose(self, graph: KernelGraph, device: Device) -> Parameters | None:
+        """See :class:`~mlirstack.schedules.cuda.emitter.Emitter`."""
+        found = self.candidates(graph, device)
+        return found[0] if found else None
+
+    def candidates(self, graph: KernelGraph, device: Device) -> list[Parameters]:
+        """See :class:`~mlirstack.schedules.cuda.emitter.Emitter`."""
+        contraction = match_contraction(graph)
+        operands = operands_of(contraction, device) if contraction is not None else None
+        if contraction is None or operands is None:
+            return []
+        return [cut.parameters() for cut in cuts(_problem(contraction, operands), device)]
+
+    def emit(self, function: Any, graph: KernelGraph, parameters: Parameters, device: Device) -> None:
+        """See :class:`~mlirstack.schedules.cuda.emitter.Emitter`."""
+        contraction = match_contraction(graph)
+        assert contraction is not None
+        operands = operands_of(contraction, device)
+        assert operands is not None
+        cut = cut_of({name: int(value) for name, value in parameters.items()})
+        a, b = MatrixFactor(contraction.a, contraction.k), MatrixFactor(contraction.b, contraction.k)
+        MmaKernel(contraction, a, b, operands, cut.tile, cut.splits, cut.group, self.name).write(function)
+
+
+def operands_of(contraction: Contraction, device: Device) -> Operands | None:
+    """What the tensor cores of ``device`` call the factors' type; None where they do not multiply it exactly."""
+    a, b = contraction.a, contraction.b
+    if device.capability < 80 or str(a.element) != str(b.element):
+        return None
+    name = _integer_name(a, b) if isinstance(a.element, ir.IntegerType) else _NAMES.get(str(a.element))
+    if name is None or (name == "tf32" and not device.allow_tf32):
+        return None
+    operands = OPERANDS[name]
+    if device.capability < operands.capability or not _can_sum(contraction.accumulator, operands):
+        return None
+    return operands
+
+
+def _integer_name(a: Matrix, b: Matrix) -> str | None:
+    if int(a.element.width) != 8 or a.signed != b.signed:
+        return None
+    return "s8" if a.signed else "u8"
+
+
+def _can_sum(accumulator: Any, operands: Operands) -> bool:
+    """Is the sum of the IR no wider than that of the tensor cores?"""
+    if operands.is_integer:
+        return str(accumulator) == "i32"
+    return str(accumulator) in ("f32", "f16", "bf16")
+
+
+def _problem(contraction: Contraction, operands: Operands) -> Problem:
+    layouts = [layout_of(matrix, contraction.k) for matrix in (contraction.a, contraction.b)]
+    gathers = [layout.copy_bytes == 0 or (not layout.k_major and layout.size == 1) for layout in layouts]
+    rows = [not layout.k_major and not gathered for layout, gathered in zip(layouts, gathers, strict=True)]
+    return Problem(
+        contraction.m, contraction.n, contraction.k, contraction.batch, operands, any(gathers), any(rows)
+    )  # fmt: skip
