@@ -160,11 +160,96 @@ class Script:
         """A named op as linalg.generic."""
         return self._one("generic", f"transform.structured.generalize {op}", ANY)
 
+    # ------------------------------------------------------------------------------------------------------------- GPUs
+
+    def tile_parallel(self, op: Handle, sizes: Sequence[int], mapping: Sequence[str]) -> tuple[Handle, Handle]:
+        """Tile with one ``scf.forall`` of tiles of ``sizes``; returns the tiled op and the loop.
+
+        ``mapping`` says what the loop's dimensions are, ``#gpu.block<y>`` for example.
+        """
+        return self._forall(op, f"tile_sizes {_list(sizes)}", mapping)
+
+    def tile_threads(self, op: Handle, counts: Sequence[int], mapping: Sequence[str]) -> tuple[Handle, Handle]:
+        """As :meth:`tile_parallel`, with the number of pieces along each dimension given."""
+        return self._forall(op, f"num_threads {_list(counts)}", mapping)
+
+    def _forall(self, op: Handle, how: str, mapping: Sequence[str]) -> tuple[Handle, Handle]:
+        tiled, loop = self._fresh("tiled"), self._fresh("loop")
+        self._emit(
+            f"{tiled}, {loop} = transform.structured.tile_using_forall {op} {how} (mapping = [{', '.join(mapping)}])"
+            f" : ({op.type}) -> ({ANY}, {ANY})"
+        )
+        return Handle(tiled), Handle(loop)
+
+    def tile_loops(self, op: Handle, sizes: Sequence[int], interchange: Sequence[int] = ()) -> tuple[Handle, list[Handle]]:
+        """As :meth:`tile`; also returns the loops, outermost first."""
+        tiled, count = self.tile(op, sizes, interchange), sum(size != 0 for size in sizes)
+        loop = f"%loop{self._count['loop'] - 1}"
+        return tiled, [Handle(f"{loop}#{i}" if count > 1 else loop) for i in range(count)]
+
+    def fuse_into(self, producer: Handle, loop: Handle) -> None:
+        """Compute ``producer`` inside of ``loop``, piece by piece."""
+        self._emit(
+            f"{self._fresh('fused')}, {self._fresh('loop')} = transform.structured.fuse_into_containing_op {producer}"
+            f" into {loop} : ({ANY}, {ANY}) -> ({ANY}, {ANY})"
+        )
+
+    def unroll_all(self, loops: Sequence[Handle], counts: Sequence[int]) -> None:
+        """Unroll nested loops of known trip counts, given outermost first."""
+        for loop, count in reversed(list(zip(loops, counts, strict=True))):
+            self._emit(f"transform.loop.unroll {loop} {{factor = {count}}} : {ANY}")
+
+    def promote(self, op: Handle, operands: Sequence[int], space: str) -> None:
+        """Copy ``operands`` of an op over memrefs into buffers of memory space ``space`` (an attribute)."""
+        self._emit(
+            f"{self._fresh('promoted')} = transform.structured.promote {op} {{operands_to_promote = {_list(operands)},"
+            f" mapping = [{space}], use_full_tiles_by_default, use_original_subview_size}} : ({ANY}) -> {ANY}"
+        )
+
+    def launch_blocks_and_threads(self, function: Handle, block: Sequence[int]) -> None:
+        """Turn ``scf.forall`` loops mapped to blocks, warps and threads into one ``gpu.launch``; ``block``: threads of a block."""
+        launch = self._fresh("launch")
+        self._emit(f"{launch} = transform.gpu.map_forall_to_blocks {function} {{generate_gpu_launch}} : ({ANY}) -> {ANY}")
+        self._emit(
+            f"{self._fresh('launch')} = transform.gpu.map_nested_forall_to_threads {launch} block_dims = {_list(block)}"
+            f" : ({ANY}) -> {ANY}"
+        )
+
+    def multibuffer(self, allocations: Handle, factor: int) -> None:
+        """Give every iteration of the loop around the uses another one of ``factor`` copies of a buffer."""
+        kind = '!transform.op<"memref.alloc">'
+        cast = self._fresh("alloc")
+        self._emit(f"{cast} = transform.cast {allocations} : {ANY} to {kind}")
+        self._emit(
+            f"{self._fresh('buffers')} = transform.memref.multibuffer {cast} {{factor = {factor} : i64, skip_analysis}}"
+            f" : ({kind}) -> {ANY}"
+        )
+
+    def async_groups(self, inside: Handle) -> Handle:
+        """Copies from global into shared memory become asynchronous, in groups; returns ``inside`` anew."""
+        name = self._fresh("asynchronous")
+        self._emit(f"{name} = transform.nvgpu.create_async_groups {inside} {{bypass_l1}} : ({ANY}) -> {ANY}")
+        return Handle(name)
+
+    def pipeline_copies(self, loop: Handle, depth: int) -> None:
+        """Start the asynchronous copies of a loop ``depth`` iterations ahead."""
+        kind = '!transform.op<"scf.for">'
+        cast = self._fresh("for")
+        self._emit(f"{cast} = transform.cast {loop} : {ANY} to {kind}")
+        self._emit(
+            f"{self._fresh('pipelined')} = transform.nvgpu.pipeline_shared_memory_copies failures(propagate) {cast}"
+            f" {{depth = {depth} : i64}} : ({kind}) -> {ANY}"
+        )
+
     # --------------------------------------------------------------------------------------------------- vectorization
 
     def vectorize(self, op: Handle) -> None:
         """Replace an op of static size by vector ops of exactly that size."""
         self._emit(f"transform.structured.vectorize {op} : {op.type}")
+
+    def vectorize_contraction(self, op: Handle) -> None:
+        """As :meth:`vectorize`; a contraction becomes ``vector.contract`` where its body allows."""
+        self._emit(f"transform.structured.vectorize {op} {{create_named_contraction}} : {op.type}")
 
     # ------------------------------------------------------------------------------------------------------- rewriting
 
