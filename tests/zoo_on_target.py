@@ -22,7 +22,7 @@ def compile_in_process(
 ) -> Candidate:
     """Compile through the Python interface."""
     compiled = api.compile(module, inputs, dynamic_shapes=dynamic_shapes, target=target, route=route)
-    return Candidate(compiled, route=compiled.route)
+    return Candidate(compiled, route=compiled.route, device=compiled.executable.device)
 
 
 def check(name: str, target: str, *, seed: int = 0) -> None:

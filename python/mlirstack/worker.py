@@ -30,7 +30,8 @@ Progress = Callable[[str, str, float], None]
 class Job:
     """What to compile: a model reference with its settings, and lowering options (:class:`mlirstack.api.LowerOptions`).
 
-    With ``bundle`` the artifact is built and written there; without it the job ends with the last stage.
+    With ``bundle`` the artifact is built and written there; without it the job ends with the last stage.  ``portable``
+    leaves out of it the parameters that ``reference`` and ``seed`` rebuild elsewhere.
     """
 
     reference: str
@@ -39,6 +40,7 @@ class Job:
     seed: int = 0
     dtype: str | None = None
     dynamic: Mapping[str, Any] = field(default_factory=dict)
+    portable: bool = False
 
 
 @dataclass(frozen=True)
@@ -161,11 +163,12 @@ def _serve(connection: Connection) -> None:
 def _compile(job: Job, connection: Connection) -> Done:
     from mlirstack.api import build_program, lower_program
     from mlirstack.bundle.store import BundleInfo, write_bundle
-    from mlirstack.frontend.references import load_program
+    from mlirstack.frontend.references import ModelSource, load, rebuilt_parameters
     from mlirstack.versions import versions
 
     connection.send(("before", "export", 0.0))
-    program = load_program(job.reference, seed=job.seed, dtype=job.dtype, dynamic=job.dynamic)
+    source = load(job.reference, seed=job.seed, dtype=job.dtype, dynamic=job.dynamic)
+    program = source.program() if isinstance(source, ModelSource) else source
     watcher = _progress_observer(connection)
     artifact: dict[str, int] = {}
     if job.bundle is None:
@@ -175,7 +178,8 @@ def _compile(job: Job, connection: Connection) -> Done:
         lowering, built, seconds = build_program(program, job.options, [watcher])
         info = BundleInfo(program.name, lowering.route, lowering.route_reason, versions())
         connection.send(("before", "bundle", 0.0))
-        write_bundle(job.bundle, built, program.signature, program.parameters, info)
+        rebuilt = rebuilt_parameters(job.reference, source) if job.portable else {}
+        write_bundle(job.bundle, built, program.signature, program.parameters, info, rebuilt=rebuilt)
         artifact = {name: len(data) for name, data in built.files.items()}
     stages = tuple(StageSummary(s.index, s.name, s.stage.level.name, s.seconds, s.ops) for s in lowering.stages)
     return Done(seconds, lowering.route, lowering.route_reason, stages, artifact)

@@ -2,6 +2,7 @@
 
 ``manifest.json`` names every other file with its size and SHA-256; nothing is handed to native code before its checksum is
 verified, because damaged code crashes the process.  A bundle is written beside its place and moved there when complete.
+Parameters that the reader can get elsewhere, from a model that a seed rebuilds, may be left out.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import hashlib
 import json
 import shutil
 import tempfile
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -49,9 +51,18 @@ class Bundle:
 
 
 def write_bundle(
-    path: Path, artifact: Artifact, signature: Signature, parameters: dict[str, torch.Tensor], info: BundleInfo
+    path: Path,
+    artifact: Artifact,
+    signature: Signature,
+    parameters: dict[str, torch.Tensor],
+    info: BundleInfo,
+    *,
+    rebuilt: Collection[str] = (),
 ) -> None:
-    """Write a bundle to ``path``, replacing an earlier bundle there; anything else there is refused."""
+    """Write a bundle to ``path``, replacing an earlier bundle there; anything else there is refused.
+
+    Parameters named in ``rebuilt`` are not stored: whoever reads the bundle must bring them.
+    """
     if path.exists() and not (path / MANIFEST).is_file() and (not path.is_dir() or any(path.iterdir())):
         raise UsageError(f"{path} exists and is not a bundle", hint="name a new directory")
     try:
@@ -62,7 +73,7 @@ def write_bundle(
     try:
         for name, data in artifact.files.items():
             (work / name).write_bytes(data)
-        save_parameters(parameters, work / PARAMETERS)
+        save_parameters({name: t for name, t in parameters.items() if name not in rebuilt}, work / PARAMETERS)
         manifest = {
             "format_version": FORMAT_VERSION,
             **dataclasses.asdict(info),
@@ -70,6 +81,7 @@ def write_bundle(
             "metadata": artifact.metadata,
             "signature": dataclasses.asdict(signature),
             "parameters": list(parameters),
+            "rebuilt": [name for name in parameters if name in rebuilt],
             "files": {f.name: {"size": f.stat().st_size, "sha256": _sha256(f)} for f in sorted(work.iterdir())},
         }
         (work / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n")
@@ -84,8 +96,11 @@ def write_bundle(
         shutil.rmtree(work, ignore_errors=True)
 
 
-def read_bundle(path: Path) -> Bundle:
-    """Read and verify the bundle at ``path``; :class:`BundleError` names the file that is missing or damaged."""
+def read_bundle(path: Path, rebuilt: Mapping[str, torch.Tensor] | None = None) -> Bundle:
+    """Read and verify the bundle at ``path``; :class:`BundleError` names the file that is missing or damaged.
+
+    ``rebuilt`` are the parameters of the model, for a bundle that was written without them.
+    """
     from safetensors.torch import load_file
 
     manifest = _manifest(path)
@@ -98,7 +113,14 @@ def read_bundle(path: Path) -> Bundle:
     own = [name for name in manifest["files"] if name != PARAMETERS]
     artifact = Artifact(manifest["target"], {name: (path / name).read_bytes() for name in own}, manifest["metadata"])
     stored = load_file(path / PARAMETERS) if PARAMETERS in manifest["files"] else {}
-    parameters = {name: stored[name] for name in manifest["parameters"]}
+    absent = [name for name in manifest.get("rebuilt", ()) if name not in (rebuilt or {})]
+    if absent:
+        raise BundleError(
+            f"bundle {path} stores no parameters ({', '.join(absent[:3])}, …): they come from the model it was built of",
+            hint=f"read it together with that model: mlirstack compare zoo:{manifest['model']} --artifacts DIR",
+        )
+    given = {name: (rebuilt or {})[name].detach() for name in manifest.get("rebuilt", ())}
+    parameters = {name: given[name] if name in given else stored[name] for name in manifest["parameters"]}
     info = BundleInfo(*(manifest[f.name] for f in dataclasses.fields(BundleInfo)))
     return Bundle(info, artifact, _signature(manifest["signature"]), parameters)
 

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 import torch
 from torch import nn
+from torch.utils import _pytree as pytree
 
 from mlirstack.compare.accuracy import Reference, call, compare_answers, reference
 from mlirstack.compare.inductor import compile_inductor
@@ -22,18 +23,21 @@ from mlirstack.compare.timing import Effort, Timing, measure, torch_threads
 from mlirstack.errors import MissingDependencyError, MlirstackError, TargetUnavailableError, UsageError
 
 EAGER, INDUCTOR = "eager", "inductor"
+CPU = "cpu"
 
 
 @dataclass(frozen=True)
 class Candidate:
     """A model compiled for a target: a callable with the model's own signature.
 
-    ``route`` is the route that ran; ``compile_s`` the seconds of compilation, None to have the compile call timed.
+    ``route`` is the route that ran; ``compile_s`` the seconds of compilation, None to have the compile call timed;
+    ``device`` is torch's name of the device that inputs must be on.
     """
 
     function: Callable[..., Any]
     route: str | None = None
     compile_s: float | None = None
+    device: str = CPU
 
 
 class CompileFunction(Protocol):
@@ -64,28 +68,36 @@ def compare(
 ) -> Report:
     """Compare ``targets`` with eager on ``model(*inputs)``.
 
-    Eager is always the first result: its error is that of its own rounding.  ``bench`` also times every target that ran,
-    interleaved, with ``threads`` threads; ``progress`` is told in a word what is being done.  Model and inputs are copied.
+    Eager is always the first result: its error is that of its own rounding, on the CPU.  ``bench`` also times every target
+    that ran, interleaved, with ``threads`` threads, next to eager on the same device.  Inductor compiles for the GPU where
+    another target does.  ``progress`` is told in a word what is being done.  Model and inputs are copied.
     Raises :class:`UsageError` where eager cannot run the model or a target name is unknown.
     """
     with torch_threads(threads):
         progress("eager")
         expected = reference(model, inputs)
         results = {EAGER: judged(EAGER, compare_answers(expected.eager, expected))}
-        functions: dict[str, Callable[..., Any]] = {EAGER: copy.deepcopy(model)}
+        candidates: dict[str, Candidate] = {}
         for target in dict.fromkeys(targets):
             if target == EAGER:
                 continue
             progress(target)
-            results[target], function = _try(
-                target, model, inputs, expected, compile_function, route=route, dynamic_shapes=dynamic_shapes
+            results[target], candidate = _try(
+                target,
+                model,
+                inputs,
+                expected,
+                compile_function,
+                route=route,
+                dynamic_shapes=dynamic_shapes,
+                home=_home(targets),
             )
-            if function:
-                functions[target] = function
+            if candidate:
+                candidates[target] = candidate
         if bench:
             progress("timing")
-            timings = _time(functions, inputs, effort)
-            results |= {target: timed(results[target], timing, timings[EAGER]) for target, timing in timings.items()}
+            for target, (timing, eager) in _time(model, candidates, inputs, effort).items():
+                results[target] = timed(results[target], timing, eager)
     return Report(name or type(model).__name__, tuple(results.values()), expected.precision, expected.note, threads)
 
 
@@ -98,13 +110,15 @@ def _try(
     *,
     route: str,
     dynamic_shapes: Any,
-) -> tuple[TargetResult, Callable[..., Any] | None]:
-    """Compile for a target and run it once; the result, and the callable if it ran."""
+    home: str,
+) -> tuple[TargetResult, Candidate | None]:
+    """Compile for a target and run it once; the result, and the candidate if it ran.  Inductor runs on device ``home``."""
     module, given = copy.deepcopy((model, tuple(inputs)))
     started = time.perf_counter()
     try:
         if target == INDUCTOR:
-            candidate = _inductor(module, given, dynamic=dynamic_shapes is not None)
+            module, given = module.to(home), moved(given, home)
+            candidate = _inductor(module, given, home, dynamic=dynamic_shapes is not None)
         else:
             candidate = compile_function(module, given, target=target, route=route, dynamic_shapes=dynamic_shapes)
     except UsageError:
@@ -115,30 +129,62 @@ def _try(
         return TargetResult(target, "error", error=str(error)), None
     compile_s = time.perf_counter() - started if candidate.compile_s is None else candidate.compile_s
     try:
-        got = call(candidate.function, inputs)
+        got = call(candidate.function, moved(inputs, candidate.device))
     except (MlirstackError, RuntimeError) as error:  # RuntimeError: what device runtimes raise
         reason = f"compiled, but running it failed: {error}"
         return TargetResult(target, "error", route=candidate.route, compile_s=compile_s, error=reason), None
     accuracy = compare_answers(got, expected)
-    return judged(target, accuracy, route=candidate.route, compile_s=compile_s), candidate.function
+    return judged(target, accuracy, route=candidate.route, compile_s=compile_s), candidate
 
 
-def _inductor(module: nn.Module, inputs: tuple[Any, ...], *, dynamic: bool) -> Candidate:
+def moved(inputs: Sequence[Any], device: str) -> tuple[Any, ...]:
+    """The inputs, their tensors on ``device``."""
+
+    def move(leaf: Any) -> Any:
+        return leaf.to(device) if isinstance(leaf, torch.Tensor) else leaf
+
+    result: tuple[Any, ...] = pytree.tree_map(move, tuple(inputs))
+    return result
+
+
+def _home(targets: Sequence[str]) -> str:
+    """The device of eager and Inductor: the GPU where a target is for one."""
+    on_gpu = any("cuda" in target.partition(":")[0] for target in targets)
+    return f"cuda:{torch.cuda.current_device()}" if on_gpu and torch.cuda.is_available() else CPU
+
+
+def _inductor(module: nn.Module, inputs: tuple[Any, ...], device: str, *, dynamic: bool) -> Candidate:
     # The first call is part of compiling; what it writes into buffers must not count as a call of the model.
     state = copy.deepcopy(dict(module.named_buffers()))
     compiled = compile_inductor(module, inputs, dynamic=dynamic)
     with torch.no_grad():
         for buffer_name, buffer in module.named_buffers():
             buffer.copy_(state[buffer_name])
-    return Candidate(compiled, compile_s=compiled.compile_s)
+    return Candidate(compiled, compile_s=compiled.compile_s, device=device)
 
 
-def _time(functions: Mapping[str, Callable[..., Any]], inputs: Sequence[Any], effort: Effort) -> dict[str, Timing]:
-    """Time each function on inputs of its own: a model may write them."""
+def _time(
+    model: nn.Module, candidates: Mapping[str, Candidate], inputs: Sequence[Any], effort: Effort
+) -> dict[str, tuple[Timing, Timing]]:
+    """The timing of each candidate, and that of eager on the same device; eager's own entry is for the first device."""
+    timings: dict[str, tuple[Timing, Timing]] = {}
+    for device in dict.fromkeys([candidate.device for candidate in candidates.values()] or [CPU]):
+        eager = copy.deepcopy(model).to(device)
+        functions = {target: c.function for target, c in candidates.items() if c.device == device} | {EAGER: eager}
+        bound = {target: _bound(function, inputs, device) for target, function in functions.items()}
+        with torch.no_grad():
+            found = measure(bound, effort, clock=time.perf_counter if device == CPU else _device_clock)
+        timings = {target: (timing, found[EAGER]) for target, timing in found.items()} | timings
+    return timings
 
-    def bound(function: Callable[..., Any]) -> Callable[[], object]:
-        given = copy.deepcopy(tuple(inputs))
-        return lambda: function(*given)
 
-    with torch.no_grad():
-        return measure({target: bound(function) for target, function in functions.items()}, effort)
+def _bound(function: Callable[..., Any], inputs: Sequence[Any], device: str) -> Callable[[], object]:
+    """A call with inputs of its own: a model may write them."""
+    given = moved(copy.deepcopy(tuple(inputs)), device)
+    return lambda: function(*given)
+
+
+def _device_clock() -> float:
+    """Seconds, when the GPU has done what it was told so far."""
+    torch.cuda.synchronize()
+    return time.perf_counter()

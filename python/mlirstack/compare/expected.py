@@ -74,8 +74,11 @@ def judge(report: Report, expected: ExpectedFailures) -> tuple[Verdict, ...]:
 
 
 def judge_result(model: str, result: TargetResult, expected: ExpectedFailures) -> Verdict:
-    """See one result against the table.  Failing in another way than expected is an unexpected failure."""
-    failure = expected.get((model, result.target))
+    """See one result against the table.  Failing in another way than expected is an unexpected failure.
+
+    What the table says of a target, ``cuda``, holds for all its architectures: ``cuda:sm_90a``.
+    """
+    failure = expected.get((model, result.target)) or expected.get((model, result.target.partition(":")[0]))
     if result.status == "unavailable":
         return Verdict(model, result.target, "unavailable", result.error)
     if failure is None:

@@ -26,7 +26,6 @@ from torch.utils import _pytree as pytree
 from mlirstack.errors import UsageError
 from mlirstack.frontend.dynamic_option import DynamicRanges, parse_dynamic
 from mlirstack.frontend.export import export
-from mlirstack.frontend.mlir_source import load_mlir
 from mlirstack.frontend.program import Program
 from mlirstack.pipeline.registry import nearest
 
@@ -81,11 +80,26 @@ def load(
             option = "--dtype" if wanted is not None else "--dynamic"
             raise UsageError(f"{option} does not apply to {reference}: shapes and dtypes are fixed in the file")
         path = _existing(reference)
-        return _load_pt2(path) if path.suffix == ".pt2" else load_mlir(path)
+        if path.suffix == ".pt2":
+            return _load_pt2(path)
+        from mlirstack.frontend.mlir_source import load_mlir  # needs MLIR; torch models can be loaded without
+
+        return load_mlir(path)
     source = _load_python(reference, seed)
     if wanted is not None:
         source = _converted(source, wanted)
     return replace(source, dynamic_shapes=_dynamic_shapes(source, ranges)) if ranges else source
+
+
+def rebuilt_parameters(reference: str, source: ModelSource | Program) -> dict[str, torch.Tensor]:
+    """Parameters and buffers by the names that a signature gives them, where loading ``reference`` anywhere gives the same.
+
+    That is so for models of the zoo; for all others the result is empty.
+    """
+    if not reference.startswith("zoo:") or not isinstance(source, ModelSource) or not isinstance(source.model, nn.Module):
+        return {}
+    found = dict(source.model.named_parameters(remove_duplicate=False))
+    return found | dict(source.model.named_buffers(remove_duplicate=False))
 
 
 def _load_python(reference: str, seed: int) -> ModelSource:
