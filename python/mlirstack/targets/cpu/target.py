@@ -8,17 +8,18 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from mlirstack.errors import StageError, TargetUnavailableError
-from mlirstack.frontend.program import Program, Signature
 from mlirstack.passes.elf import ElfObject
 from mlirstack.passes.native_code import Disassembly, ObjectCode, host_cpu
 from mlirstack.passes.runtime_libraries import needed
-from mlirstack.pipeline.runner import Observer, Payload
-from mlirstack.pipeline.stage import Pipeline
 from mlirstack.targets.base import Artifact, Executable, Target
 from mlirstack.targets.registry import TargetOptions
 
 if TYPE_CHECKING:
     import torch
+
+    from mlirstack.frontend.program import Program, Signature
+    from mlirstack.pipeline.runner import Observer, Payload
+    from mlirstack.pipeline.stage import Pipeline
 
 
 class CpuTarget(Target):
