@@ -187,6 +187,13 @@ class Float:
         """The larger number; NaN where either is NaN, as torch has it."""
         return self._binary("MaximumFOp", other)
 
+    def __le__(self, other: Real) -> Bool:
+        return self._compare("OLE", other)
+
+    def equals(self, other: Real) -> Bool:
+        """``==``, as a value; False for NaN."""
+        return self._compare("OEQ", other)
+
     def to(self, kind: Any) -> Float:
         """Rounded or extended to the MLIR float type ``kind``."""
         arith, width = dialect("arith"), kind.width
@@ -197,6 +204,11 @@ class Float:
 
     def _lift(self, other: Real) -> Float:
         return other if isinstance(other, Float) else Float(dialect("arith").ConstantOp(self.type, float(other)).result)
+
+    def _compare(self, predicate: str, other: Real) -> Bool:
+        arith = dialect("arith")
+        kind = getattr(arith.CmpFPredicate, predicate)
+        return Bool(arith.CmpFOp(kind, self.value, self._lift(other).value).result)
 
     def _binary(self, op: str, other: Real) -> Float:
         return Float(getattr(dialect("arith"), op)(self.value, self._lift(other).value).result)
