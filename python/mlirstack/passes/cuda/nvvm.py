@@ -12,6 +12,7 @@ from typing import Any
 
 from mlirstack.bindings import ir
 from mlirstack.ir.ops import walk
+from mlirstack.passes.cuda.expansions import ExpandKernelOps
 from mlirstack.pipeline.step import Pass, PythonPass, Step
 
 TENSOR_MAP = "mlirstack.tensor_map"  # on a parameter: what the map describes
@@ -66,6 +67,7 @@ class FinishKernels(PythonPass):
 
 NVVM_STEPS: tuple[Step, ...] = (
     PrepareKernels(),
+    ExpandKernelOps(),
     *(
         Pass(name, options, on="gpu.module")
         for name, options in (
@@ -75,6 +77,7 @@ NVVM_STEPS: tuple[Step, ...] = (
             ("convert-vector-to-scf", {}),
             ("fold-memref-alias-ops", {}),
             ("expand-strided-metadata", {}),
+            ("convert-complex-to-standard", {}),
             ("convert-nvgpu-to-nvvm", {}),
             ("convert-scf-to-cf", {}),
             ("lower-affine", {}),
