@@ -1,0 +1,167 @@
+"""Running one kernel: blocks laid out in memory, arguments turned into values, the body executed for all threads.
+
+Blocks that do not talk to each other are executed side by side, as many at a time as make good use of numpy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from mlirstack.bindings import ir
+
+# The meanings register themselves on import.
+from . import accesses, control, numbers, ptx, ptx_memory, threads, vectors  # noqa: F401
+from .build import Body, Builder
+from .faults import Unsupported
+from .frames import SHARED_START, Frame, Unit, Values
+from .kinds import SHARED, constant, kind_of
+from .memory import Memory
+
+THREADS_AT_ONCE = 1 << 15  # threads of blocks that are executed side by side
+
+
+@dataclass(frozen=True)
+class Options:
+    """``iterations``: after how many rounds a while loop counts as endless.  ``races``: look for unordered accesses."""
+
+    iterations: int = 100_000
+    races: bool = True
+
+
+@dataclass
+class Resources:
+    """What ops of a kernel refer to by name: shared memory and globals, laid out when the kernel is built."""
+
+    name: str
+    symbols: dict[str, Any]
+    memory: Memory
+    options: Options
+    shared_static: int = 0  # bytes of shared memory in use so far
+    dynamic_start: int = 0  # shared address of the dynamic shared memory
+    addresses: dict[str, int] = field(default_factory=dict)
+    dynamic: list[str] = field(default_factory=list)  # globals of size zero: all name the dynamic shared memory
+
+    def symbol(self, name: str) -> int:
+        """The address of a global: in shared memory, relative to the block's window; elsewhere absolute."""
+        if name not in self.addresses:
+            self.addresses[name] = self._place(name, self.symbols[name])
+        return self.addresses[name]
+
+    def _place(self, name: str, operation: Any) -> int:
+        attributes = operation.attributes
+        is_memref = operation.operation.name == "memref.global"
+        mlir_type = attributes["type" if is_memref else "global_type"].value
+        kind = kind_of(mlir_type)
+        if is_memref:
+            size, space = int(np.prod(kind.layout[0], dtype=int)) * kind.element.bytes, kind.space
+        else:
+            size = _array_bytes(mlir_type)
+            space = ir.IntegerAttr(attributes["addr_space"]).value if "addr_space" in attributes else 0
+        if space == SHARED:
+            return self.reserve_shared(size, name)
+        address = self.memory.allocate(size, f"global {name}")
+        key = "initial_value" if is_memref else "value"
+        if key in attributes and not isinstance(attributes[key], ir.UnitAttr):
+            if not isinstance(attributes[key], ir.DenseElementsAttr | ir.DenseResourceElementsAttr):
+                raise Unsupported(f"the initial value of global {name}")
+            self.memory.write_array(address, np.asarray(constant(attributes[key])))
+        return address
+
+    def reserve_shared(self, size: int, name: str, alignment: int = 1024) -> int:
+        """Place ``size`` bytes of static shared memory; size 0 is the dynamic shared memory, placed last."""
+        if size == 0:
+            self.dynamic.append(name)
+            return -1
+        start = -(-self.shared_static // alignment) * alignment
+        self.shared_static = start + size
+        return SHARED_START + start
+
+
+def _array_bytes(mlir_type: Any) -> int:
+    if type(mlir_type).__name__ == "ArrayType":
+        return int(mlir_type.num_elements) * _array_bytes(mlir_type.element_type)
+    return kind_of(mlir_type).bytes
+
+
+@dataclass
+class Kernel:
+    """A kernel ready to run."""
+
+    function: Any
+    builder: Builder
+    body: Body
+    resources: Resources
+    workgroup: list[tuple[int, Any]]  # shared buffers that are arguments of the body: value number, memref value
+    private: list[tuple[int, Any]]
+
+
+def build_kernel(function: Any, symbols: dict[str, Any], memory: Memory, options: Options) -> Kernel:
+    """Turn a gpu.func into steps."""
+    name = ir.StringAttr(function.attributes["sym_name"]).value
+    resources = Resources(name, symbols, memory, options)
+    builder = Builder(resources)
+    block = function.regions[0].blocks[0]
+    inputs = len(ir.FunctionType(function.attributes["function_type"].value).inputs)
+    workgroup, private = [], []
+    for argument in list(block.arguments)[inputs:]:
+        kind, number = kind_of(argument.type), builder.number(argument)
+        size = int(np.prod(kind.layout[0], dtype=int)) * kind.element.bytes
+        if kind.space == SHARED:
+            workgroup.append((number, (resources.reserve_shared(size, "workgroup"), kind)))
+        else:
+            private.append((number, (size, kind)))
+    _place_shared(resources)
+    body = builder.body(block)
+    body.arguments = body.arguments[:inputs]
+    return Kernel(function, builder, body, resources, workgroup, private)
+
+
+def _place_shared(resources: Resources) -> None:
+    """Static shared memory first, so that the address of the dynamic one is known when ops are built."""
+    for name, operation in resources.symbols.items():
+        if operation.operation.name in ("memref.global", "llvm.mlir.global"):
+            resources.symbol(name)
+    end = -(-resources.shared_static // 1024) * 1024
+    resources.dynamic_start = SHARED_START + end
+    for name in resources.dynamic:
+        resources.addresses[name] = resources.dynamic_start
+
+
+def run_blocks(
+    kernel: Kernel,
+    arguments: Sequence[Any],
+    grid: tuple[int, int, int],
+    block: tuple[int, int, int],
+    shared_bytes: int,
+) -> None:
+    """Execute all blocks of the grid."""
+    memory, resources = kernel.resources.memory, kernel.resources
+    static = -(-resources.shared_static // 1024) * 1024
+    window = static + shared_bytes
+    count = int(np.prod(grid))
+    at_once = max(1, THREADS_AT_ONCE // int(np.prod(block)))
+    for first in range(0, count, at_once):
+        blocks = np.arange(first, min(count, first + at_once), dtype=np.int64)
+        mark = memory.top
+        pitch = -(-window // 1024) * 1024 + 1024
+        base = memory.allocate(pitch * len(blocks), f"shared memory of {resources.name}", 1024)
+        states = memory.state[base : base + pitch * len(blocks)].reshape(len(blocks), pitch)
+        states[:, window:] = 0
+        unit = Unit(memory, grid, block, blocks, base, pitch, dynamic_bytes=shared_bytes)
+        frame = Frame(unit, Values(kernel.builder.ranks), np.arange(unit.count, dtype=np.int64))
+        _bind_local_buffers(kernel, frame)
+        kernel.body.run(frame, arguments)
+        memory.release(mark + 1)
+
+
+def _bind_local_buffers(kernel: Kernel, frame: Frame) -> None:
+    for number, (address, kind) in kernel.workgroup:
+        frame.env[number] = accesses.identity(address, kind)
+    for number, (size, kind) in kernel.private:
+        pitch = -(-size // 16) * 16 + 16
+        start = frame.unit.memory.allocate(pitch * frame.unit.count, "private memory")
+        frame.env[number] = (start + frame.threads * pitch, *accesses.identity(0, kind)[1:])

@@ -1,0 +1,51 @@
+"""Tensor maps: how the copy engine sees a buffer, as objects in the emulated memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .build import python_value
+from .memory import Memory
+
+BYTES = 128  # size of a tensor map object
+_ELEMENT_BYTES = {"f32": 4, "tf32": 4, "f16": 2, "bf16": 2, "i8": 1}
+
+
+@dataclass(frozen=True, eq=False)
+class TensorMap:
+    """Innermost dimension first, ``strides`` in bytes without the innermost; ``array`` is what it lies over (for tests).
+
+    ``element``: "f32", "tf32", "f16", "bf16", "i8".
+    """
+
+    element: str
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    box: tuple[int, ...]
+    swizzle: int = 128
+    element_strides: tuple[int, ...] = ()
+    array: Any = None
+    address: int = 0
+
+    @property
+    def element_bytes(self) -> int:
+        """Bytes of an element."""
+        return _ELEMENT_BYTES[self.element]
+
+    @classmethod
+    def from_attribute(cls, attribute: Any) -> TensorMap:
+        """From the dictionary on the host's cast."""
+        entries = {name: python_value(attribute[name]) for name in ("element", "sizes", "strides", "box", "swizzle")}
+        steps = python_value(attribute["element_strides"]) if "element_strides" in attribute else ()
+        return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in entries.items()}, element_strides=tuple(steps))
+
+    def place(self, memory: Memory, address: int) -> Any:
+        """An object in memory for this map over the buffer at ``address``; returns a pointer to it."""
+        where = memory.allocate(BYTES, "tensor map", 64)
+        memory.tensor_maps[where] = TensorMap(
+            self.element, self.sizes, self.strides, self.box, self.swizzle, self.element_strides, address=address
+        )
+        return np.int64(where)
