@@ -12,6 +12,7 @@ from mlirstack.targets.base import Target
 
 _OWN = {
     "cpu": "mlirstack.targets.cpu.target:CpuTarget",
+    "cuda": "mlirstack.targets.cuda.target:CudaTarget",
     "iree-cpu": "mlirstack.targets.iree.target:IreeCpuTarget",
 }
 ENTRY_POINT_GROUP = "mlirstack.targets"
