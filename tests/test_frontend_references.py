@@ -197,6 +197,16 @@ def test_an_mlir_file(tmp_path: Path, name: str, suffix: str):
             "%0 = vector.transfer_read %a[%i], %v : tensor<4xf32>, vector<4xf32> return %0 : vector<4xf32> }",
             "vector",
         ),
+        (
+            "gpu.module @kernels { gpu.func @f(%a: memref<4xf32>) kernel { gpu.return } }\n"
+            "func.func @main(%a: memref<4xf32>) { return }",
+            "gpu",
+        ),
+        (
+            "gpu.module @kernels { llvm.func @f(%a: !llvm.ptr) { llvm.return } }\n"
+            "func.func @main(%a: memref<4xf32>) { return }",
+            "nvvm",
+        ),
     ],
 )
 def test_levels_are_told_from_dialects(text: str, level: str):

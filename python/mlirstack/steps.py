@@ -12,6 +12,7 @@ STEPS: dict[str, str] = {
     "mlirstack-assemble-cubin": "mlirstack.passes.cuda.cubin:AssembleCubin",
     "mlirstack-asserts-to-errors": "mlirstack.passes.asserts:AssertsToErrors",
     "mlirstack-bfloat-bits": "mlirstack.passes.bfloat_bits:BfloatBits",
+    "mlirstack-boolean-bytes": "mlirstack.passes.cuda.boolean_bytes:BooleanBytes",
     "mlirstack-checks-out-of-kernels": "mlirstack.passes.index_checks:ChecksOutOfKernels",
     "mlirstack-compile-object": "mlirstack.passes.native_code:CompileObject",
     "mlirstack-compile-ptx": "mlirstack.passes.cuda.ptx:CompilePtx",

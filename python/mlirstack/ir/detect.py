@@ -16,14 +16,15 @@ _OWNERS = (
 
 
 def detect_level(module: Any) -> str:
-    """The name of the level of ``module`` (an ``ir.Module``): torch, stablehlo, tosa, linalg, vector, buffer, scf or llvm.
+    """The name of the level of ``module`` (an ``ir.Module``): torch, stablehlo, tosa, linalg, vector, buffer, scf, gpu, nvvm
+    or llvm.
 
     Raises :class:`UsageError`, naming the op and its line, if an operation fits no level together with the others.
     """
     operations = list(walk(module))
     dialects = {op.name.split(".", 1)[0] for op in operations}
     types = {str(t) for op in operations for t in _types(op)}
-    level = _level(dialects, types)
+    level = _gpu_level(operations) or _level(dialects, types)
     allowed = LEVELS[level].dialects or frozenset()
     for op in operations:
         if op.name.split(".", 1)[0] not in allowed:
@@ -33,6 +34,14 @@ def detect_level(module: Any) -> str:
                 hint="levels: " + ", ".join(name for name, entry in LEVELS.items() if entry.is_module),
             )
     return level
+
+
+def _gpu_level(operations: list[Any]) -> str | None:
+    """Where kernels stand: at nvvm once they are functions of the LLVM dialect; None where there are none."""
+    names = {op.name for op in operations}
+    if names & {"gpu.launch", "gpu.func"}:
+        return "gpu"
+    return "nvvm" if "gpu.module" in names else None
 
 
 def _level(dialects: set[str], types: set[str]) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 
 from mlirstack.bindings import ir
 from mlirstack.ir.ops import walk
+from mlirstack.passes.cuda.boolean_bytes import BooleanBytes
 from mlirstack.passes.cuda.expansions import ExpandKernelOps
 from mlirstack.pipeline.step import Pass, PythonPass, Step
 
@@ -65,35 +66,41 @@ class FinishKernels(PythonPass):
                 _allow_contraction(function)
 
 
+_KERNELS = "gpu.module"
+
 NVVM_STEPS: tuple[Step, ...] = (
     PrepareKernels(),
     ExpandKernelOps(),
-    *(
-        Pass(name, options, on="gpu.module")
-        for name, options in (
-            ("canonicalize", {}),
-            ("cse", {}),
-            ("loop-invariant-code-motion", {}),
-            ("convert-vector-to-scf", {}),
-            ("fold-memref-alias-ops", {}),
-            ("expand-strided-metadata", {}),
-            ("convert-complex-to-standard", {}),
-            ("convert-nvgpu-to-nvvm", {}),
-            ("convert-scf-to-cf", {}),
-            ("lower-affine", {}),
-            ("convert-gpu-to-nvvm", {"index-bitwidth": 64, "use-bare-ptr-memref-call-conv": True}),
-            ("convert-vector-to-llvm", {"use-vector-alignment": True}),
-            ("convert-math-to-llvm", {}),
-            ("convert-complex-to-llvm", {}),
-            ("convert-arith-to-llvm", {}),
-            ("convert-index-to-llvm", {}),
-            ("convert-ub-to-llvm", {}),
-            ("convert-nvvm-to-llvm", {}),
-            ("reconcile-unrealized-casts", {}),
-            ("canonicalize", {}),
-            ("cse", {}),
-        )
-    ),
+    Pass("canonicalize", on=_KERNELS),
+    Pass("cse", on=_KERNELS),
+    Pass("loop-invariant-code-motion", on=_KERNELS),
+    # Vectors of several dimensions and masked transfers first: what they become are loops and memref ops.
+    Pass("convert-vector-to-scf", on=_KERNELS),
+    # Views become address arithmetic, which convert-gpu-to-nvvm has patterns for.
+    Pass("fold-memref-alias-ops", on=_KERNELS),
+    Pass("expand-strided-metadata", on=_KERNELS),
+    # Complex functions in terms of real ones, which libdevice has.
+    Pass("convert-complex-to-standard", on=_KERNELS),
+    Pass("convert-nvgpu-to-nvvm", on=_KERNELS),
+    Pass("convert-scf-to-cf", on=_KERNELS),
+    Pass("lower-affine", on=_KERNELS),
+    # Functions, memory, branches, thread numbers; math goes to libdevice here.  nvgpu's descriptors need 64-bit indices;
+    # bare pointers because a kernel's memrefs are of static shape and the plan passes addresses.
+    Pass("convert-gpu-to-nvvm", {"index-bitwidth": 64, "use-bare-ptr-memref-call-conv": True}, on=_KERNELS),
+    # vector.transfer_read and _write are of aligned vectors here; vector.load and vector.store say so themselves.
+    Pass("convert-vector-to-llvm", {"use-vector-alignment": True}, on=_KERNELS),
+    # What libdevice lacks (fma, absolute values, bit counts) and what is left of the rest.
+    Pass("convert-math-to-llvm", on=_KERNELS),
+    Pass("convert-complex-to-llvm", on=_KERNELS),
+    Pass("convert-arith-to-llvm", on=_KERNELS),
+    Pass("convert-index-to-llvm", on=_KERNELS),
+    Pass("convert-ub-to-llvm", on=_KERNELS),
+    # NVVM ops without an LLVM intrinsic become inline assembly.
+    Pass("convert-nvvm-to-llvm", on=_KERNELS),
+    Pass("reconcile-unrealized-casts", on=_KERNELS),
+    Pass("canonicalize", on=_KERNELS),
+    Pass("cse", on=_KERNELS),
+    BooleanBytes(),
     FinishKernels(),
 )
 
