@@ -5,6 +5,7 @@ Read it from top to bottom: each stage leaves behind what its name says, and wha
 
 from __future__ import annotations
 
+from mlirstack.passes.cuda.accumulators import HoistAccumulators
 from mlirstack.passes.cuda.cubin import AssembleCubin
 from mlirstack.passes.cuda.device_code import TranslateKernels
 from mlirstack.passes.cuda.dispatches import FormDispatches
@@ -15,6 +16,7 @@ from mlirstack.passes.cuda.outline_copies import OutlineCopies
 from mlirstack.passes.cuda.planned import TabulateKernels, WritePlan
 from mlirstack.passes.cuda.ptx import CompilePtx
 from mlirstack.passes.cuda.sass import DisassembleCubin
+from mlirstack.passes.cuda.shared_buffers import SharedGlobals, SinkSharedBuffers
 from mlirstack.passes.entry import DescribeEntries
 from mlirstack.passes.settle_broadcasts import SettleBroadcasts
 from mlirstack.pipeline.stage import Pipeline, Stage
@@ -22,6 +24,16 @@ from mlirstack.pipeline.step import Pass
 from mlirstack.pipelines.frontend import frontend_stages
 from mlirstack.pipelines.graph import FUNCTION, FUSED, SLICES, TO_BUFFERS, prepared
 from mlirstack.schedules.cuda.device import device_of
+from mlirstack.schedules.cuda.transform_gemm import (
+    TRANSFORM,
+    FormContractions,
+    LaunchBlocks,
+    MapToThreads,
+    MultiplyBuffers,
+    PipelineCopies,
+    Share,
+    TileToBlocks,
+)
 
 # What a size of 1 decides at run time; sizes that are the same have one name by then.
 _BROADCASTS = (
@@ -66,13 +78,13 @@ TABLE = Stage("table", "table", (TabulateKernels(),), "per kernel: registers, sh
 PLAN = Stage("plan", "plan", (WritePlan(),), "launch plan: buffers, launches in order, constants, as the run time reads it")
 
 
-def _dispatches(arch: str) -> Stage:
+def _dispatches(arch: str, prefer: str) -> Stage:
     return Stage(
         "dispatches",
         "linalg",
         (
             *SLICES,
-            FormDispatches(arch),
+            FormDispatches(arch, prefer),
             Pass("canonicalize"),
             Pass("cse"),
             # Repeated layers become one kernel, launched several times.
@@ -83,13 +95,55 @@ def _dispatches(arch: str) -> Stage:
     )
 
 
-def cuda_pipeline(route: str, level: str, *, arch: str | None = None) -> Pipeline:
+_TIDY = (Pass("canonicalize"), Pass("cse"))
+_ALIASES = Pass("fold-memref-alias-ops", on=FUNCTION)
+
+# With ``schedule="transform"``: stages that write matrix products with the transform dialect, in place of an emitter.
+_TILED = Stage("tiled", "linalg", (TileToBlocks(),), "a loop over blocks around each product, a loop over K inside")
+_BY_TRANSFORM = (
+    Stage(
+        "shared",
+        "tiles",
+        (Share(), *_TIDY, Pass("refback-munge-memref-copy", on=FUNCTION), *_TIDY),
+        "tiles of the operands are copied into shared memory",
+    ),
+    Stage(
+        "threads",
+        "tiles",
+        (MapToThreads(), *_TIDY, _ALIASES, *_TIDY, LaunchBlocks(), *_TIDY, _ALIASES, *_TIDY),
+        "vectors of the size of an instruction, mapped to warps and threads",
+    ),
+    Stage(
+        "vectorized",
+        "tiles",
+        (Pass("loop-invariant-code-motion"), FormContractions(), *_TIDY, Pass("loop-invariant-code-motion"), *_TIDY,
+         HoistAccumulators(), *_TIDY),
+        "contractions of vectors, accumulators in loop variables",
+    ),
+    Stage(
+        "pipelined",
+        "gpu",
+        (
+            SinkSharedBuffers(), MultiplyBuffers(), *_TIDY, _ALIASES, *_TIDY,
+            Pass("convert-vector-to-gpu", {"use-nvgpu": True}, on=FUNCTION), *_TIDY,
+            PipelineCopies(), *_TIDY,
+            # Rows of a tile start in different banks.
+            Pass("nvgpu-optimize-shared-memory", on=FUNCTION), *_TIDY,
+            Pass("gpu-launch-sink-index-computations", on=FUNCTION), Pass("gpu-kernel-outlining"), SharedGlobals(), *_TIDY,
+        ),
+        "mma.sync, asynchronous copies two iterations ahead, kernels outlined",
+    ),
+)  # fmt: skip
+
+
+def cuda_pipeline(route: str, level: str, *, arch: str | None = None, schedule: str | None = None) -> Pipeline:
     """The stage table for a program at ``level`` that takes ``route`` ("tosa" or "linalg"), for GPUs of ``arch``
-    ("sm_90a" if none is given)."""
+    ("sm_90a" if none is given).  ``schedule`` "transform" writes matrix products with the transform dialect."""
+    by_transform = schedule == TRANSFORM
     chip = device_of(arch).arch
     mapped = Stage(
         "mapped",
-        "gpu",
+        "tiles" if by_transform else "gpu",
         (MapKernels(chip), Pass("canonicalize"), Pass("cse")),
         "blocks, warps and threads; loads, stores and tensor-core ops",
     )
@@ -98,9 +152,11 @@ def cuda_pipeline(route: str, level: str, *, arch: str | None = None) -> Pipelin
     back = (
         prepared(*_BROADCASTS),
         FUSED,
-        _dispatches(chip),
+        _dispatches(chip, schedule or ""),
+        *((_TILED,) if by_transform else ()),
         BUFFERIZED,
         mapped,
+        *(_BY_TRANSFORM if by_transform else ()),
         GPU,
         NVVM,
         LLVMIR,

@@ -21,6 +21,8 @@ Examples:
   mlirstack lower model.py:Net --target cpu --to linalg --out dump/
 
   mlirstack lower zoo:tiny_mlp --target cpu --out dump/ --from fused
+
+  mlirstack lower zoo:tiny_mlp --dtype float16 --target cuda:sm_80 --schedule transform --out dump/
 """
 
 
@@ -34,6 +36,9 @@ def lower(
     override: Annotated[list[str] | None, typer.Option("--override", help="STAGE=FILE: replace a stage's result")] = None,
     dynamic: Annotated[list[str] | None, typer.Option("--dynamic", help="x:0=1..64: a dynamic dimension")] = None,
     threads: Annotated[int, typer.Option("--threads", min=1, help="threads of the generated code")] = 1,
+    schedule: Annotated[
+        str | None, typer.Option("--schedule", help="another way to write kernels (cuda: transform)")
+    ] = None,
     seed: Annotated[int, typer.Option("--seed", help="seed of weights and inputs")] = 0,
     dtype: Annotated[str | None, typer.Option("--dtype", help="dtype of weights and inputs: float16, bfloat16, …")] = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="write the result as JSON ('-': stdout)")] = None,
@@ -42,7 +47,8 @@ def lower(
 
     def body() -> int:
         overrides = {stage: Path(file) for stage, file in key_values(override or [], "STAGE=FILE").items()}
-        options = LowerOptions(target, route, threads, to, start, overrides, prepare_directory(out), crash_safe=True)
+        dump = prepare_directory(out)
+        options = LowerOptions(target, route, threads, to, start, overrides, dump, crash_safe=True, schedule=schedule)
         job = Job(model, options, seed=seed, dtype=dtype, dynamic=key_values(dynamic or [], "NAME:DIM=LOW..HIGH"))
         with Worker() as worker, progress(f"lowering {model}") as tell:
             done = worker.run(job, tell)

@@ -50,6 +50,7 @@ LEVELS: dict[str, Level] = {
             "scf", "structured loops over memrefs, no Linalg", dialects=_BUFFER - {"linalg", "tm_tensor", "bufferization"}
         ),
         Level("llvm", "LLVM dialect", dialects=_LLVM),
+        Level("tiles", "tiles and vectors of kernels on their way to threads", dialects=_GPU | _BUFFER),
         Level("gpu", "kernels in gpu.module, launched by straight-line host functions", dialects=_GPU),
         Level("nvvm", "kernels in the LLVM and NVVM dialects, host functions as before", dialects=_HOST | {"nvvm", "llvm"}),
         Level("llvmir", "LLVM IR", "ll"),

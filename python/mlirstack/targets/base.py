@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:  # a machine that only runs bundles has no MLIR bindings
     import torch
@@ -55,6 +55,7 @@ class Target(ABC):
     """A place to run: owns its stage table, builds artifacts, loads them."""
 
     name: str
+    schedules: ClassVar[tuple[str, ...]] = ()  # names that TargetOptions.schedule may have
 
     @abstractmethod
     def available(self) -> str | None:

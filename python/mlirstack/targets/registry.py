@@ -20,10 +20,14 @@ ENTRY_POINT_GROUP = "mlirstack.targets"
 
 @dataclass(frozen=True)
 class TargetOptions:
-    """What a user can set: ``arch`` is the part after the colon of ``cuda:sm_90a`` (None: the default of the target)."""
+    """What a user can set: ``arch`` is the part after the colon of ``cuda:sm_90a`` (None: the default of the target).
+
+    ``schedule`` names another way to write kernels than the default, for targets that have one.
+    """
 
     arch: str | None = None
     threads: int = 1
+    schedule: str | None = None
 
 
 def target_names() -> list[str]:
@@ -32,10 +36,10 @@ def target_names() -> list[str]:
     return [*_OWN, *(name for name in others if name not in _OWN)]
 
 
-def create_target(spec: str, *, threads: int = 1) -> Target:
+def create_target(spec: str, *, threads: int = 1, schedule: str | None = None) -> Target:
     """The target for ``name`` or ``name:arch``; :class:`UsageError` with the nearest names if there is none."""
     name, _, arch = spec.partition(":")
-    options = TargetOptions(arch or None, threads)
+    options = TargetOptions(arch or None, threads, schedule)
     if name in _OWN:
         module, _, attribute = _OWN[name].partition(":")
         cls = getattr(importlib.import_module(module), attribute)
@@ -48,5 +52,10 @@ def create_target(spec: str, *, threads: int = 1) -> Target:
             cls = points[0].load()
         except ImportError as error:
             raise MissingDependencyError(f"target '{name}' ({points[0].value}) cannot be loaded: {error}") from error
+    if schedule is not None and schedule not in cls.schedules:
+        known = ", ".join(cls.schedules)
+        raise UsageError(
+            f"target '{name}' has no schedule '{schedule}'", hint=f"schedules: {known}" if known else "leave out --schedule"
+        )
     target: Target = cls(options)
     return target

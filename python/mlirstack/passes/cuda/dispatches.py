@@ -8,7 +8,7 @@ does; what none takes at all is mapped by the general rules of :mod:`mlirstack.p
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ from mlirstack.passes.grouping import Group, class_of_group, group_operations
 from mlirstack.passes.outline import is_used_outside, outline_groups
 from mlirstack.pipeline.step import PythonPass
 from mlirstack.schedules.cuda.device import DEFAULT_ARCH, Device, device_of
-from mlirstack.schedules.cuda.emitter import GENERAL, SCHEDULE, Choice, choose
+from mlirstack.schedules.cuda.emitter import GENERAL, SCHEDULE, Choice, choose, emitter_named
 from mlirstack.schedules.cuda.graph import KernelGraph
 
 
@@ -25,19 +25,23 @@ from mlirstack.schedules.cuda.graph import KernelGraph
 class FormDispatches(PythonPass):
     """Before: ``@main`` and ``@prepare`` hold linalg ops on tensors, slices and loops.  After: they call kernel functions,
     allocate, and take views; every kernel says which emitter writes it for ``arch`` and with which parameters.
+
+    ``prefer`` names an emitter that gets whatever it takes.
     """
 
     name = "mlirstack-form-dispatches"
     arch: str = DEFAULT_ARCH
+    prefer: str = ""
 
     def apply(self, module: Any) -> None:
-        device = device_of(self.arch)
+        choosers = _choosers(device_of(self.arch), self.prefer)
         counts: Counter[str] = Counter()
         for entry in list(functions.entry_points(module)):
             if len(entry.regions[0].blocks) != 1:
                 continue
             block = entry.regions[0].blocks[0]
-            chosen = _choices(group_operations([op.operation for op in list(block.operations)[:-1]]), device)
+            groups = group_operations([op.operation for op in list(block.operations)[:-1]])
+            chosen = [part for group in groups for part in _parts(group, choosers)]
             functions_made = outline_groups(entry, [group for group, _ in chosen], counts, pull_slices=False)
             for kernel, (_, choice) in zip(functions_made, chosen, strict=True):
                 if kernel is not None:
@@ -47,18 +51,30 @@ class FormDispatches(PythonPass):
 _GENERAL = Choice(GENERAL, {})
 
 
-def _choices(groups: list[Group], device: Device) -> list[tuple[Group, Choice]]:
-    """The groups, split until each has a choice, in an order in which they can run."""
-    return [part for group in groups for part in _parts(group, device)]
+Chooser = Callable[[KernelGraph], Choice | None]
 
 
-def _parts(group: Group, device: Device) -> Iterator[tuple[Group, Choice]]:
+def _choosers(device: Device, prefer: str) -> tuple[Chooser, ...]:
+    """Who is asked in turn: the preferred emitter, then all."""
+
+    def preferred(graph: KernelGraph) -> Choice | None:
+        parameters = emitter_named(prefer).choose(graph, device)
+        return None if parameters is None else Choice(prefer, parameters)
+
+    def best(graph: KernelGraph) -> Choice | None:
+        return choose(graph, device)
+
+    return (preferred, best) if prefer else (best,)
+
+
+def _parts(group: Group, choosers: Sequence[Chooser]) -> Iterator[tuple[Group, Choice]]:
+    """The group, split until each part has a choice, in an order in which they can run."""
     if group.kind is None or _moves_slices(group):
         yield group, _GENERAL
         return
     rest = group.ops
     while rest:
-        ops, choice = _longest_taken(rest, device)
+        ops, choice = _longest_taken(rest, choosers)
         yield Group(class_of_group(ops), ops), choice
         rest = rest[len(ops) :]
 
@@ -68,13 +84,14 @@ def _moves_slices(group: Group) -> bool:
     return all(op.name == "tensor.insert_slice" for op in group.ops)
 
 
-def _longest_taken(ops: Sequence[Any], device: Device) -> tuple[list[Any], Choice]:
+def _longest_taken(ops: Sequence[Any], choosers: Sequence[Chooser]) -> tuple[list[Any], Choice]:
     """The longest run of ``ops`` from the first one that an emitter takes, else the first op for the general mapping."""
-    for count in range(len(ops), 0, -1):
-        part = list(ops[:count])
-        if any(is_used_outside(op, part) for op in part[:-1]):
-            continue
-        choice = choose(KernelGraph(part), device)
-        if choice is not None:
-            return part, choice
+    for chooser in choosers:
+        for count in range(len(ops), 0, -1):
+            part = list(ops[:count])
+            if any(is_used_outside(op, part) for op in part[:-1]):
+                continue
+            choice = chooser(KernelGraph(part))
+            if choice is not None:
+                return part, choice
     return [ops[0]], _GENERAL

@@ -15,13 +15,14 @@ from mlirstack.pipeline.step import PythonPass
 from mlirstack.schedules.cuda.device import DEFAULT_ARCH, Device, device_of
 from mlirstack.schedules.cuda.emitter import GENERAL, choice_of, emitter_named
 from mlirstack.schedules.cuda.graph import KernelGraph
+from mlirstack.schedules.cuda.transform_gemm import TRANSFORM
 
 
 @dataclass(frozen=True)
 class MapKernels(PythonPass):
     """Before: functions marked ``mlirstack.kernel`` hold linalg ops, copies and loops over memrefs.  After: they hold
-    allocations, views, index arithmetic and launches; their kernels stand in ``gpu.module``s, with blocks, threads and, where
-    the work is known, ``mlirstack.bytes`` and ``mlirstack.flops``.
+    allocations, views, index arithmetic and launches; their kernels stand in ``gpu.module``s, with blocks, threads and,
+    where the work is known, ``mlirstack.bytes`` and ``mlirstack.flops``.
     """
 
     name = "mlirstack-map-kernels"
@@ -35,6 +36,8 @@ class MapKernels(PythonPass):
 
 def _map(function: Any, device: Device) -> None:
     choice = choice_of(function)
+    if choice.name == TRANSFORM:  # the stages after this one are for these
+        return
     if choice.name == GENERAL:
         map_function(function)
         return

@@ -60,6 +60,10 @@ _EMITTERS = (
 )
 
 
+# Those that are taken only where they are asked for by name.
+_ON_REQUEST = ("mlirstack.schedules.cuda.transform_gemm:TransformGemm",)
+
+
 @dataclass(frozen=True)
 class Choice:
     """An emitter's name and its parameters."""
@@ -112,14 +116,18 @@ def choice_of(function: Any) -> Choice:
 
 def emitter_named(name: str) -> Emitter:
     """The emitter of a schedule name; KeyError if there is none."""
-    return {emitter.name: emitter for emitter in emitters()}[name]
+    return {emitter.name: emitter for emitter in (*emitters(), *_load(_ON_REQUEST))}[name]
+
+
+def emitters() -> tuple[Emitter, ...]:
+    """All emitters that are taken unasked, in order of preference."""
+    return _load(_EMITTERS)
 
 
 @cache
-def emitters() -> tuple[Emitter, ...]:
-    """All emitters, in order of preference."""
+def _load(paths: tuple[str, ...]) -> tuple[Emitter, ...]:
     loaded = []
-    for path in _EMITTERS:
+    for path in paths:
         module, _, name = path.partition(":")
         loaded.append(getattr(importlib.import_module(module), name)())
     return tuple(loaded)

@@ -18,7 +18,7 @@ from mlirstack.passes.functions import name_of
 from mlirstack.pipeline.step import Schedule
 from mlirstack.schedules.cuda.device import Device
 from mlirstack.schedules.cuda.emitter import SCHEDULE, Parameters, choice_of
-from mlirstack.schedules.cuda.graph import KernelGraph, Node
+from mlirstack.schedules.cuda.graph import KernelGraph, Node, Tensor
 from mlirstack.schedules.transform import Handle, Script
 
 TRANSFORM = "transform"
@@ -61,10 +61,11 @@ def _fits(node: Node) -> bool:
     if not all(size is not None and size % step == 0 for size, step in zip(node.sizes, tile, strict=True)):
         return False
     left, right = node.inputs
+    starts_filled = not isinstance(node.initial[0], Tensor) and node.initial[0] is not None
     halves = all(o.tensor is not None and str(o.tensor.element) in ("f16", "bf16") for o in node.inputs)
     is_f32 = node.outputs[0].tensor is not None and isinstance(node.outputs[0].tensor.element, ir.F32Type)
     maps = (left.dims, right.dims, node.outputs[0].dims)
-    return halves and is_f32 and maps in (((0, 2), (2, 1), (0, 1)), ((0, 2), (1, 2), (0, 1)))
+    return starts_filled and halves and is_f32 and maps in (((0, 2), (2, 1), (0, 1)), ((0, 2), (1, 2), (0, 1)))
 
 
 # -------------------------------------------------------------------------------------------------------------- schedules

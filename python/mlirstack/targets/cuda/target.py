@@ -37,12 +37,14 @@ class CudaTarget(Target):
     """
 
     name = "cuda"
+    schedules = ("transform",)
 
     def __init__(
         self, options: TargetOptions | None = None, *, jit: bool | None = None, driver: Driver | None = None
     ) -> None:
         arch = options.arch if options else None
         self._arch = Arch.parse(arch) if arch else None
+        self._schedule = options.schedule if options else None
         self._jit = os.environ.get(JIT_VARIABLE, "0") not in ("", "0") if jit is None else jit
         self._driver = driver
 
@@ -67,7 +69,7 @@ class CudaTarget(Target):
         """The table of ``pipelines/cuda.py``."""
         from mlirstack.pipelines.cuda import cuda_pipeline
 
-        return cuda_pipeline(route, level, arch=self.arch)
+        return cuda_pipeline(route, level, arch=self.arch, schedule=self._schedule)
 
     def build(self, program: Program, payload: Payload, observers: Sequence[Observer] = ()) -> Artifact:
         """The cubin, the PTX it was made from, and the launch plan."""
