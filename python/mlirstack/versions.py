@@ -6,7 +6,10 @@ import os
 import platform
 import sys
 
-DISTRIBUTIONS = ("mlirstack", "torch", "torch-mlir", "iree-base-compiler", "iree-base-runtime", "llvmlite", "numpy")
+DISTRIBUTIONS = (
+    "mlirstack", "torch", "torch-mlir", "iree-base-compiler", "iree-base-runtime", "llvmlite", "numpy",
+    "nvidia-cuda-nvcc", "nvidia-nvvm", "nvidia-cuda-nvdisasm", "cuda-bindings",
+)  # fmt: skip
 
 
 def versions() -> dict[str, str]:

@@ -19,6 +19,7 @@ from rich.table import Table
 
 from mlirstack.cli.common import console, run_command, write_json
 from mlirstack.errors import MlirstackError
+from mlirstack.passes.cuda.toolkit import find_libdevice, find_program, isa_text, ptx_of_cuda, version_of
 from mlirstack.targets.registry import create_target, target_names
 
 
@@ -37,7 +38,7 @@ def doctor(
     """Check this machine: versions against the pins, tools, devices, and which targets are usable."""
 
     def body() -> int:
-        checks = [*_dependencies(), *_machine(), *_tools(), *_targets()]
+        checks = [*_dependencies(), *_machine(), *_tools(), *_cuda_toolkit(), *_targets()]
         if str(json_file) != "-":
             console.print(_table(checks))
         write_json(json_file, [asdict(check) for check in checks])
@@ -78,15 +79,62 @@ def _machine() -> list[Check]:
 
 
 def _cuda() -> Check:
-    """The CUDA driver and its version; nothing here needs it yet."""
+    """The CUDA driver: its version, the PTX that it compiles, its devices."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:
         return Check("CUDA driver", "note", "not found (libcuda.so.1)")
-    version, count = ctypes.c_int(), ctypes.c_int()
-    if driver.cuInit(0) or driver.cuDriverGetVersion(ctypes.byref(version)) or driver.cuDeviceGetCount(ctypes.byref(count)):
+    number, count = ctypes.c_int(), ctypes.c_int()
+    if driver.cuInit(0) or driver.cuDriverGetVersion(ctypes.byref(number)) or driver.cuDeviceGetCount(ctypes.byref(count)):
         return Check("CUDA driver", "note", "found, but it does not start")
-    return Check("CUDA driver", "ok", f"CUDA {version.value // 1000}.{version.value % 1000 // 10}, {count.value} device(s)")
+    version = number.value // 1000, number.value % 1000 // 10
+    devices = ", ".join(_device_name(driver, index) for index in range(count.value)) or "no device"
+    try:
+        isa = f"accepts PTX up to {isa_text(ptx_of_cuda(version))}"
+    except MlirstackError as error:
+        return Check("CUDA driver", "bad", error.message)
+    return Check("CUDA driver", "ok", f"CUDA {version[0]}.{version[1]}, {isa}; {devices}")
+
+
+def _device_name(driver: ctypes.CDLL, index: int) -> str:
+    device, name = ctypes.c_int(), ctypes.create_string_buffer(256)
+    if driver.cuDeviceGet(ctypes.byref(device), index) or driver.cuDeviceGetName(name, len(name), device):
+        return "unnamed device"
+    return name.value.decode(errors="replace")
+
+
+def _cuda_toolkit() -> list[Check]:
+    """What lowering to machine code of GPUs takes: the assembler, the disassembler, libdevice, LLVM's back end."""
+    checks = []
+    for name, purpose in (("ptxas", "stage cubin"), ("nvdisasm", "stage sass"), ("fatbinary", "bundles for several GPUs")):
+        path = find_program(name)
+        if path is None:
+            checks.append(Check(name, "note", f"not found; needed for {purpose} of target cuda"))
+            continue
+        try:
+            version = version_of(path)
+            reads = f", assembles PTX up to {isa_text(ptx_of_cuda(version))}" if name == "ptxas" else ""
+            checks.append(Check(name, "ok", f"CUDA {version[0]}.{version[1]}{reads}; {path}"))
+        except (MlirstackError, OSError) as error:
+            checks.append(Check(name, "bad", f"{path} does not start: {error}"))
+    library = find_libdevice()
+    checks.append(Check("libdevice", "ok" if library else "note", str(library or "not found; needed for stage ptx")))
+    return [*checks, _nvptx()]
+
+
+def _nvptx() -> Check:
+    """LLVM's back end for PTX, in llvmlite."""
+    what = "llvmlite NVPTX"
+    try:
+        import llvmlite.binding as llvm
+    except ModuleNotFoundError:
+        return Check(what, "note", "llvmlite is not installed; needed for stage ptx of target cuda")
+    llvm.initialize_all_targets()
+    try:
+        target = llvm.Target.from_triple("nvptx64-nvidia-cuda")
+    except RuntimeError as error:
+        return Check(what, "note", f"this llvmlite has no back end for PTX: {error}")
+    return Check(what, "ok", f"{target.name} of LLVM {'.'.join(map(str, llvm.llvm_version_info))}")
 
 
 def _tools() -> list[Check]:
