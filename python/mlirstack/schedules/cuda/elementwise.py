@@ -16,7 +16,7 @@ from mlirstack.schedules.cuda.device import Device
 from mlirstack.schedules.cuda.emitter import Parameters
 from mlirstack.schedules.cuda.graph import KernelGraph, Tensor
 from mlirstack.schedules.cuda.kernel import Kernel
-from mlirstack.schedules.cuda.loops import Access, Loop, Space, collapse, match_loops
+from mlirstack.schedules.cuda.loops import Access, Loop, Space, collapse, match_loops, split_index, vector_limit
 from mlirstack.schedules.cuda.tile import Memory, Nest, Tile, has_plain_bodies, is_computable, written_tensors
 from mlirstack.schedules.cuda.values import Bool, Int
 from mlirstack.schedules.cuda.vectors import Cache
@@ -61,18 +61,12 @@ class Plan:
 
     def vector_limit(self) -> int:
         """The longest vector (in elements) that every contiguous access allows: aligned, inside the innermost loop."""
-        limit = vectors.ACCESS_BYTES
-        while limit > 1 and not self._allows(limit):
+        if not self.loops:
+            return 1
+        limit = vector_limit(self.loops, len(self.loops) - 1, self.accesses, vectors.ACCESS_BYTES)
+        while len(self.loops) > 1 and self.loops[-1].size % limit:
             limit //= 2
         return limit
-
-    def _allows(self, lanes: int) -> bool:
-        if not self.loops or (len(self.loops) > 1 and self.loops[-1].size % lanes):
-            return False
-        contiguous = [access for access in self.accesses if self.lane_stride(access) == 1]
-        outer = [[access.strides[loop.members[-1]] for loop in self.loops[:-1]] for access in contiguous]
-        starts = [access.offset for access in contiguous]
-        return not any(number % lanes for number in (*starts, *(stride for strides in outer for stride in strides)))
 
     def widest(self) -> int:
         """Bytes of the widest element that is accessed along the innermost loop."""
@@ -234,13 +228,3 @@ class _Writer:
 
     def _wide(self, number: Int) -> Int:
         return number.wide() if self.plan.is_large else number
-
-
-def split_index(number: Int, sizes: Sequence[int]) -> list[Int]:
-    """The index of each loop, from the number of a point in row-major order."""
-    indices: list[Int] = []
-    rest: Int = number
-    for size in reversed(sizes[1:]):
-        indices.append(rest % size)
-        rest = rest // size
-    return [rest, *reversed(indices)] if sizes else []

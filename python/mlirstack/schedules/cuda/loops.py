@@ -12,6 +12,7 @@ from math import prod
 
 from mlirstack.bindings import ir
 from mlirstack.schedules.cuda.graph import KernelGraph, Node, Operand, Tensor
+from mlirstack.schedules.cuda.values import Int
 
 
 @dataclass(frozen=True)
@@ -94,6 +95,32 @@ def collapse(sizes: Sequence[int], loops: Sequence[int], accesses: Sequence[Acce
         else:
             merged.append(Loop((number,), sizes[number]))
     return merged
+
+
+def vector_limit(loops: Sequence[Loop], lane_loop: int, accesses: Sequence[Access], most: int) -> int:
+    """The longest vectors (a power of two up to ``most``) along a loop that start aligned in every contiguous access.
+
+    Says nothing about the length of the loop, nor about where the tensors start.
+    """
+    along = loops[lane_loop].members[-1]
+    contiguous = [access for access in accesses if access.strides[along] == 1]
+    starts = [access.offset for access in contiguous]
+    for number, loop in enumerate(loops):
+        if number != lane_loop:
+            starts += [access.strides[loop.members[-1]] for access in contiguous]
+    while any(start % most for start in starts):
+        most //= 2
+    return most
+
+
+def split_index(number: Int, sizes: Sequence[int]) -> list[Int]:
+    """The index of each loop, from the number of a point in row-major order."""
+    indices: list[Int] = []
+    rest = number
+    for size in reversed(sizes[1:]):
+        indices.append(rest % size)
+        rest = rest // size
+    return [rest, *reversed(indices)] if sizes else []
 
 
 # ------------------------------------------------------------------------------------------------------------- matching

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from mlirstack.bindings import ir
@@ -77,7 +78,10 @@ class Memory:
 
 
 class Tile:
-    """Values of the thread.  ``indices(vector)``: the index of each loop of the nest at lane 0, all of one integer type."""
+    """Values of the thread.  ``indices(vector)``: the index of each loop of the nest at lane 0, all of one integer type.
+
+    ``aligned``: whether all tensors in memory start at multiples of 16 bytes; None where that is known.
+    """
 
     def __init__(
         self,
@@ -86,12 +90,20 @@ class Tile:
         memory: Memory,
         indices: Callable[[int], Sequence[Int]],
         caches: Mapping[Tensor, Cache] | None = None,
+        aligned: Bool | None = None,
     ) -> None:
         self.kernel, self.nest, self.memory = kernel, nest, memory
-        self._indices, self._caches = indices, dict(caches or {})
+        self._indices, self._caches, self._aligned = indices, dict(caches or {}), aligned
         self._index_of: dict[int, Sequence[Int]] = {}
         self._known: dict[tuple[Tensor, Point], Any] = {}
-        self._loaded: dict[tuple[Tensor, tuple[int, ...], int, Point], Any] = {}
+        self._loaded: dict[tuple[Access, Point], Any] = {}
+
+    def inner(self, indices: Callable[[int], Sequence[Int]]) -> Tile:
+        """The values inside of a loop: other ``indices``; what does not depend on the vector is known there too."""
+        tile = Tile(self.kernel, self.nest, self.memory, indices, self._caches, self._aligned)
+        tile._known = {key: value for key, value in self._known.items() if key[1][0] == _ANY}
+        tile._loaded = {key: value for key, value in self._loaded.items() if key[1][0] == _ANY}
+        return tile
 
     # ------------------------------------------------------------------------------------------------------------ values
 
@@ -122,10 +134,9 @@ class Tile:
 
     def element(self, access: Access, point: Point) -> Any:
         """The scalar that a tensor in memory holds at a point."""
-        at = self._project(self._moves(access), point)
-        key = (access.tensor, access.strides, access.offset, at)
+        key = (access, self._project(self._moves(access), point))
         if key not in self._loaded:
-            self._load(access, max(at[0], 0))
+            self._load([(access, max(key[1][0], 0))])
         return self._loaded[key]
 
     def initial(self, node: Node, position: int, point: Point) -> Any:
@@ -161,67 +172,90 @@ class Tile:
 
     def preload(self, accesses: Iterable[Access], count: int) -> None:
         """Load what ``count`` vectors need of these tensors, before anything is computed from it."""
+        missing: dict[tuple[Access, Point], None] = {}
         for vector in range(count):
             for access in accesses:
-                self.element(access, (vector, 0))
+                point = self._project(self._moves(access), (vector, 0))
+                if (access, point) not in self._loaded:
+                    missing[access, point] = None
+        self._load([(access, max(point[0], 0)) for access, point in missing])
 
-    def store(self, tensor: Tensor, vector: int, cache: Cache = Cache.NORMAL) -> None:
-        """Store the lanes of one vector of a computed tensor.
+    def store(self, tensor: Tensor, vector: int, cache: Cache = Cache.NORMAL, guards: Sequence[Bool | None] = ()) -> None:
+        """Store the lanes of one vector of a computed tensor, where all ``guards`` hold.
 
         Where the tensor does not depend on a loop, only the threads at index 0 of that loop store.
         """
         access = self.nest.space.writes[tensor]
         values = [self.at(tensor, (vector, lane)) for lane in range(self.nest.lanes)]
-        strides = self.nest.strides(access)
+        conditions = [guard for guard in guards if guard is not None]
+        for number, stride in enumerate(self.nest.strides(access)):
+            if stride == 0:
+                conditions.append(self._index(vector)[number].equals(0))
+        pointer = self._address(access, vector)
 
         def write() -> None:
-            self._store(access, vector, values, cache)
+            each = self._elements_per_access(access)
+            if self._aligned is None or each == 1:
+                self._store(access, pointer, values, each, cache)
+                return
+            self.kernel.either(
+                self._aligned,
+                lambda: self._store(access, pointer, values, each, cache),
+                lambda: self._store(access, pointer, values, 1, cache),
+            )
 
-        guard: Bool | None = None
-        for number, stride in enumerate(strides):
-            if stride == 0:
-                first = self._index(vector)[number].equals(0)
-                guard = first if guard is None else guard & first
-        if guard is None:
+        if conditions:
+            self.kernel.when(reduce(Bool.__and__, conditions), write)
+        else:
             write()
-        else:
-            self.kernel.when(guard, write)
 
-    def _load(self, access: Access, vector: int) -> None:
-        """Load the lanes of one vector."""
-        kernel, element = self.kernel, access.tensor.element
-        cache = self._caches.get(access.tensor, Cache.NORMAL)
-        stride = self._lane_stride(access)
-        pointer = self._address(access, vector)
-        if stride == 1:
-            each = min(self.nest.lanes, vectors.elements_per_access(element))
-            kind = vectors.storage_type(element)
-            values = [
+    def _load(self, wanted: Sequence[tuple[Access, int]]) -> None:
+        """Load the lanes of these vectors, one after the other with nothing in between."""
+        pointers = [self._address(access, vector) for access, vector in wanted]
+
+        def read(is_aligned: bool) -> list[Any]:
+            return [
                 value
-                for start in range(0, self.nest.lanes, each)
-                for value in vectors.load(kernel, element, kernel.offset(pointer, start, kind), each, cache=cache)
+                for (access, _), pointer in zip(wanted, pointers, strict=True)
+                for value in self._read(access, pointer, self._elements_per_access(access) if is_aligned else 1)
             ]
-        else:
-            kind = vectors.storage_type(element)
-            count = self.nest.lanes if stride else 1
-            values = [
-                vectors.load(kernel, element, kernel.offset(pointer, lane * stride, kind), cache=cache)[0]
-                for lane in range(count)
-            ]
-        moves = self._moves(access)
-        for lane, value in enumerate(values):
-            self._loaded[access.tensor, access.strides, access.offset, self._project(moves, (vector, lane))] = value
 
-    def _store(self, access: Access, vector: int, values: Sequence[Any], cache: Cache) -> None:
-        kernel, element = self.kernel, access.tensor.element
-        kind, stride = vectors.storage_type(element), self._lane_stride(access)
-        pointer = self._address(access, vector)
-        each = min(len(values), vectors.elements_per_access(element)) if stride == 1 else 1
-        if stride == 0:
-            values = values[:1]
-        for start in range(0, len(values), each):
-            place = kernel.offset(pointer, start * max(stride, 1), kind)
-            vectors.store(kernel, values[start : start + each], place, cache=cache)
+        if self._aligned is None or all(self._elements_per_access(access) == 1 for access, _ in wanted):
+            values = read(True)
+        else:
+            types = [access.tensor.element for access, _ in wanted for _ in range(self._lanes_of(access))]
+            values = self.kernel.either(self._aligned, lambda: read(True), lambda: read(False), types)
+        rest = iter(values)
+        for access, vector in wanted:
+            for lane in range(self._lanes_of(access)):
+                self._loaded[access, self._project(self._moves(access), (vector, lane))] = next(rest)
+
+    def _read(self, access: Access, pointer: Any, each: int) -> list[Any]:
+        """The lanes of a vector, ``each`` elements an access."""
+        element, stride = access.tensor.element, self._lane_stride(access)
+        kind, cache = vectors.storage_type(element), self._caches.get(access.tensor, Cache.NORMAL)
+        return [
+            value
+            for lane in range(0, self._lanes_of(access), each)
+            for value in vectors.load(
+                self.kernel, element, self.kernel.offset(pointer, lane * stride, kind), each, cache=cache
+            )
+        ]
+
+    def _store(self, access: Access, pointer: Any, values: Sequence[Any], each: int, cache: Cache) -> None:
+        kind, stride = vectors.storage_type(access.tensor.element), self._lane_stride(access)
+        for lane in range(0, self._lanes_of(access), each):
+            place = self.kernel.offset(pointer, lane * stride, kind)
+            vectors.store(self.kernel, values[lane : lane + each], place, cache=cache)
+
+    def _lanes_of(self, access: Access) -> int:
+        """Elements that the lanes of a vector need."""
+        return self.nest.lanes if self._lane_stride(access) else 1
+
+    def _elements_per_access(self, access: Access) -> int:
+        if self._lane_stride(access) != 1:
+            return 1
+        return min(self.nest.lanes, vectors.elements_per_access(access.tensor.element))
 
     def _address(self, access: Access, vector: int) -> Any:
         """Where lane 0 of a vector lies."""
