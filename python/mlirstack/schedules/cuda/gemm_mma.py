@@ -6,16 +6,17 @@ after the product in the same kernel.  See docs/kernels/gemm_mma.md.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from mlirstack.bindings import ir
 from mlirstack.schedules.cuda.contraction import Contraction, Matrix, match_contraction
 from mlirstack.schedules.cuda.device import Device
 from mlirstack.schedules.cuda.emitter import Parameters
+from mlirstack.schedules.cuda.factors import Factor, MatrixFactor
 from mlirstack.schedules.cuda.graph import KernelGraph
 from mlirstack.schedules.cuda.mma_choice import Problem, cut_of, cuts
-from mlirstack.schedules.cuda.mma_kernel import MatrixFactor, MmaKernel, layout_of
+from mlirstack.schedules.cuda.mma_engine import MmaEngine, gathers
+from mlirstack.schedules.cuda.product_kernel import ProductKernel
 from mlirstack.schedules.cuda.tensor_core import OPERANDS, Operands
 
 _NAMES = {"f16": "f16", "bf16": "bf16", "f8E4M3FN": "e4m3", "f8E5M2": "e5m2", "f32": "tf32"}
@@ -37,7 +38,7 @@ class MmaGemm:
         operands = operands_of(contraction, device) if contraction is not None else None
         if contraction is None or operands is None:
             return []
-        return [cut.parameters() for cut in cuts(_problem(contraction, operands), device)]
+        return [cut.parameters() for cut in cuts(problem_of(contraction, factors_of(contraction), operands), device)]
 
     def emit(self, function: Any, graph: KernelGraph, parameters: Parameters, device: Device) -> None:
         """See :class:`~mlirstack.schedules.cuda.emitter.Emitter`."""
@@ -46,8 +47,13 @@ class MmaGemm:
         operands = operands_of(contraction, device)
         assert operands is not None
         cut = cut_of({name: int(value) for name, value in parameters.items()})
-        a, b = MatrixFactor(contraction.a, contraction.k), MatrixFactor(contraction.b, contraction.k)
-        MmaKernel(contraction, a, b, operands, cut.tile, cut.splits, cut.group, self.name).write(function)
+        engine = MmaEngine(cut.tile, operands)
+        ProductKernel(contraction, factors_of(contraction), engine, cut.splits, cut.group, self.name).write(function)
+
+
+def factors_of(contraction: Contraction) -> tuple[Factor, Factor]:
+    """The matrices of a contraction as factors."""
+    return MatrixFactor(contraction.a, contraction.k), MatrixFactor(contraction.b, contraction.k)
 
 
 def operands_of(contraction: Contraction, device: Device) -> Operands | None:
@@ -77,10 +83,9 @@ def _can_sum(accumulator: Any, operands: Operands) -> bool:
     return str(accumulator) in ("f32", "f16", "bf16")
 
 
-def _problem(contraction: Contraction, operands: Operands) -> Problem:
-    layouts = [layout_of(matrix, contraction.k) for matrix in (contraction.a, contraction.b)]
-    gathers = [layout.copy_bytes == 0 or (not layout.k_major and layout.size == 1) for layout in layouts]
-    rows = [not layout.k_major and not gathered for layout, gathered in zip(layouts, gathers, strict=True)]
-    return Problem(
-        contraction.m, contraction.n, contraction.k, contraction.batch, operands, any(gathers), any(rows)
-    )  # fmt: skip
+def problem_of(contraction: Contraction, factors: tuple[Factor, Factor], operands: Operands) -> Problem:
+    """What the choice of tiles depends on."""
+    c = contraction
+    gathered = any(gathers(factor) for factor in factors)
+    rows = any(f.layout is not None and not f.layout.k_major and not gathers(f) for f in factors)
+    return Problem(c.m, c.n, c.k, c.batch, operands, gathered, rows)

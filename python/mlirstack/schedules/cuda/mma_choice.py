@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from mlirstack.schedules.cuda.device import Device
 from mlirstack.schedules.cuda.mma_loop import MmaTile
 from mlirstack.schedules.cuda.tensor_core import Operands
-from mlirstack.schedules.cuda.tile_output import WORD
 
+_WORD = 4  # bytes of a sum
+_GATHERED = 64  # elements that a thread can hold beside its sums
 _MMA_SYNC_SHARE = {90: 0.62}  # of the tensor cores' rate: only wgmma reaches all of it on Hopper
 _L2_PER_MULTIPROCESSOR = 30e9  # bytes/s that a multiprocessor reads from L2, measured on A100 and H100 boards
 _LAUNCH = 3e-6  # seconds of one more kernel and its memory round trip
@@ -66,22 +67,26 @@ def cuts(problem: Problem, device: Device, count: int = 8) -> list[Cut]:
     """The ``count`` cuts that the model finds best, best first."""
     found = []
     for rows, columns, down, across in _SHAPES:
-        if problem.gathers and rows * columns > 64 * 64:
-            continue  # what a thread gathers must fit its registers beside the sums
         if problem.rows_contiguous and min(rows, columns) < 32:
             continue
         for k_bytes in (128, 64):
             for stages in (4, 3, 2):
                 tile = MmaTile(rows, columns, k_bytes, down, across, stages)
+                gathered = tile.memory.stage_bytes * 8 // problem.operands.bits // tile.threads
+                if problem.gathers and (gathered > _GATHERED or rows * columns > 64 * 64):
+                    continue
                 if shared_bytes(tile) <= device.shared_per_block - _RESERVED_SHARED:
                     found += [Cut(tile, splits) for splits in _splits(problem, tile, device)]
     found.sort(key=lambda cut: seconds(problem, cut, device))
-    return found[:count]
+    shapes = {(cut.tile.rows, cut.tile.columns) for cut in found}
+    best = [next(cut for cut in found if (cut.tile.rows, cut.tile.columns) == shape) for shape in shapes]
+    varied = sorted(best, key=found.index)[: count // 2]  # other shapes first, then other depths of the best ones
+    return sorted(varied + [cut for cut in found if cut not in varied][: count - len(varied)], key=found.index)
 
 
 def shared_bytes(tile: MmaTile) -> int:
     """Shared memory of a block, at most: stages, or the results on their way out."""
-    return max(tile.loop_bytes, tile.rows * (tile.columns + 8) * WORD)
+    return max(tile.memory.bytes, tile.rows * (tile.columns + 8) * _WORD)
 
 
 def seconds(problem: Problem, cut: Cut, device: Device) -> float:
@@ -102,7 +107,7 @@ def seconds(problem: Problem, cut: Cut, device: Device) -> float:
     time = rounds * work * alone + (full + 1) * _FILL
     moved = (problem.m + problem.n) * problem.k * problem.batch * size + problem.m * problem.n * problem.batch * 2
     if cut.splits > 1:
-        partial = problem.m * problem.n * problem.batch * WORD * cut.splits * 2
+        partial = problem.m * problem.n * problem.batch * _WORD * cut.splits * 2
         time += _LAUNCH + partial / device.bandwidth
     return max(time, moved / device.bandwidth)
 

@@ -16,11 +16,12 @@ from mlirstack.schedules.cuda.kernel import Kernel
 from mlirstack.schedules.cuda.values import Float, Int
 
 _THREADS = 256
+_PITCH_UNIT = 4
 
 
 @dataclass(frozen=True)
 class PartialSums:
-    """A temporary of ``splits`` x batch x M x N sums, rows padded to whole runs of 4.
+    """A temporary of ``splits`` x batch x M x N sums, rows padded to whole runs.
 
     ``buffer`` is the memref, ``element`` the type of a sum (f32 or i32).
     """
@@ -40,10 +41,12 @@ class PartialSums:
 
     @property
     def run(self) -> int:
-        """Columns that a thread takes at a time."""
-        return _RUN
+        """Columns that a thread takes at a time: 16 bytes."""
+        return vectors.elements_per_access(self.element)
 
-    def store(self, kernel: Kernel, pointer: Any, split: Int, batch: Int | None, values: Sequence[Any], row: Int, column: Int) -> None:
+    def store(
+        self, kernel: Kernel, pointer: Any, split: Int, batch: Int | None, values: Sequence[Any], row: Int, column: Int
+    ) -> None:
         """Store a run of sums; what lies beyond the edge is left out."""
         c = self.contraction
         inside = (row < c.m) & (column < _pitch(c))
@@ -57,7 +60,7 @@ class PartialSums:
 
     def reduce(self, function: Any, schedule: str) -> None:
         """Write the second kernel."""
-        c, run = self.contraction, _RUN
+        c, run = self.contraction, self.run
         kernel = Kernel(function, threads=_THREADS, schedule=schedule, suffix="_reduce")
         epilogue = Epilogue(kernel, c, tile_rows=1, tile_columns=run)
         pointer = kernel.pointer(self.buffer)
@@ -83,11 +86,9 @@ class PartialSums:
         kernel.launch((-(-total // _THREADS),))
 
 
-_RUN = 4
-
-
 def _pitch(contraction: Contraction) -> int:
-    return -(-contraction.n // _RUN) * _RUN
+    """Sums from row to row of the temporary: whole runs of any type."""
+    return -(-contraction.n // _PITCH_UNIT) * _PITCH_UNIT
 
 
 def _add(a: Any, b: Any) -> Any:

@@ -10,21 +10,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mlirstack.bindings import dialect, ir
 from mlirstack.schedules.cuda import vectors
 from mlirstack.schedules.cuda.contraction import Contraction
 from mlirstack.schedules.cuda.kernel import Kernel
-from mlirstack.schedules.cuda.mma_loop import Sums
-from mlirstack.schedules.cuda.tensor_core import MMA_COLUMNS, MMA_ROWS
+from mlirstack.schedules.cuda.sums import Sums
 from mlirstack.schedules.cuda.values import Int
 
-WORD = 4  # bytes of an accumulator
 _UNROLLED = 2  # runs of a thread whose loads are in flight together
 
 
 @dataclass(frozen=True)
 class Staging:
-    """``rows`` x ``columns`` accumulators in shared memory; a thread takes ``run`` neighbouring columns of a row at a time.
+    """``rows`` x ``columns`` sums in shared memory; a thread takes ``run`` neighbouring columns of a row at a time.
 
     ``along_rows``: neighbouring threads take neighbouring rows, not neighbouring runs (results whose rows are contiguous).
     """
@@ -36,24 +33,23 @@ class Staging:
 
     @property
     def pitch(self) -> int:
-        """Words from row to row.  Modulo 32 banks, 4 serves eight threads that read 16 bytes of eight rows, 8 a half warp
-        that writes two words in four places of four rows."""
+        """Sums from row to row.  For sums of 4 bytes and modulo 32 banks: 4 serves eight threads that read 16 bytes of eight
+        rows, 8 a half warp that writes two words in four places of four rows."""
         return self.columns + (4 if self.along_rows else 8)
 
-    @property
-    def bytes(self) -> int:
-        """Shared memory that it takes."""
-        return self.rows * self.pitch * WORD
+    def bytes(self, element: Any) -> int:
+        """Shared memory that it takes, for sums of an MLIR type."""
+        return self.rows * self.pitch * vectors.bytes_of(element)
 
-    def write(self, kernel: Kernel, sums: Sums, shared: Any, lane: Int, first_row: Int, first_column: Int) -> None:
-        """Store the accumulators of a warp whose results begin at (``first_row``, ``first_column``) of the block's."""
-        place = (first_row + (lane >> 2)) * self.pitch + first_column + ((lane & 3) << 1)
-        start = kernel.offset(shared, place * WORD)
-        for i, blocks in enumerate(sums.values):
-            for j, values in enumerate(blocks):
-                for half in range(2):
-                    shift = (MMA_ROWS * i + 8 * half) * self.pitch + MMA_COLUMNS * j
-                    vectors.store(kernel, values[2 * half : 2 * half + 2], kernel.offset(start, shift * WORD))
+    def write(self, kernel: Kernel, sums: Sums, shared: Any) -> None:
+        """Store the sums of the thread."""
+        element = sums.pieces[0][2][0].type
+        start = kernel.offset(shared, sums.row * self.pitch + sums.column, element)
+        width = min(len(sums.pieces[0][2]), vectors.elements_per_access(element))
+        for row, column, values in sums.pieces:
+            for i in range(0, len(values), width):
+                place = kernel.offset(start, row * self.pitch + column + i, element)
+                vectors.store(kernel, values[i : i + width], place)
 
     def read(
         self,
@@ -64,14 +60,15 @@ class Staging:
         threads: int,
         body: Callable[[Sequence[Any], Int, Int], None],
     ) -> None:
-        """``body(values, row, column)`` for every run, shared among ``threads``; ``element`` is the accumulators' type."""
+        """``body(values, row, column)`` for every run, shared among ``threads``; ``element`` is the sums' type."""
         runs = self.columns // self.run
         total = self.rows * runs
-        unrolled = _UNROLLED if total % (_UNROLLED * threads) == 0 else 1
 
         def one(number: Int) -> None:
             row, run = (number % self.rows, number // self.rows) if self.along_rows else (number // runs, number % runs)
             body(self._load(kernel, element, shared, row, run * self.run), row, run * self.run)
+
+        unrolled = _UNROLLED if total % (_UNROLLED * threads) == 0 else 1
 
         def some(first: Int) -> None:
             for i in range(unrolled):
@@ -83,14 +80,17 @@ class Staging:
             kernel.loop(0, total, unrolled * threads, (), lambda first: some(first + thread))
 
     def _load(self, kernel: Kernel, element: Any, shared: Any, row: Int, column: Int) -> list[Any]:
-        start = kernel.offset(shared, (row * self.pitch + column) * WORD)
+        start = kernel.offset(shared, row * self.pitch + column, element)
         width = min(self.run, vectors.elements_per_access(element))
-        pieces = [kernel.offset(start, i * WORD) for i in range(0, self.run, width)]
+        pieces = [kernel.offset(start, i, element) for i in range(0, self.run, width)]
         return [value for piece in pieces for value in vectors.load(kernel, element, piece, width)]
 
 
-def staging_for(contraction: Contraction, rows: int, columns: int) -> Staging:
-    """How the results of ``contraction`` are written: 16 bytes a thread where their layout allows it."""
+def staging_for(contraction: Contraction, rows: int, columns: int, direct_run: int) -> Staging | None:
+    """How the results of ``contraction`` are written: 16 bytes a thread where their layout allows it.
+
+    None where threads hold runs of ``direct_run`` columns that may be stored as they are.
+    """
     access = contraction.outputs[0].access
     if contraction.n > 1 and access.column_stride(contraction.n) != 1 and rows >= 32:
         return Staging(rows, columns, min(4, columns), along_rows=True)
@@ -98,10 +98,4 @@ def staging_for(contraction: Contraction, rows: int, columns: int) -> Staging:
     run = min(vectors.ACCESS_BYTES // smallest, 8)
     while contraction.n % run:
         run //= 2
-    return Staging(rows, columns, run)
-
-
-def zero(kernel: Kernel, kind: Any) -> Any:
-    """Zero of an MLIR type."""
-    attribute = ir.IntegerAttr.get(kind, 0) if isinstance(kind, ir.IntegerType) else ir.FloatAttr.get(kind, 0.0)
-    return dialect("arith").ConstantOp(kind, attribute).result
+    return None if direct_run and run >= direct_run else Staging(rows, columns, run)

@@ -1,0 +1,69 @@
+"""Matrix products by FMA on ordinary registers: f32 without TF32, f64, integers, and whatever tensor cores do not take.
+
+Any sizes, layouts and batches, with what comes after the product in the same kernel.  f32 is IEEE's, summed in f32 as eager
+does without TF32.  See docs/kernels/gemm_fma.md.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mlirstack.bindings import ir
+from mlirstack.schedules.cuda.contraction import Contraction, match_contraction
+from mlirstack.schedules.cuda.device import Device
+from mlirstack.schedules.cuda.emitter import Parameters
+from mlirstack.schedules.cuda.factors import MatrixFactor
+from mlirstack.schedules.cuda.fma_choice import fma_cut_of, fma_cuts
+from mlirstack.schedules.cuda.fma_engine import FmaEngine
+from mlirstack.schedules.cuda.graph import KernelGraph
+from mlirstack.schedules.cuda.product_kernel import ProductKernel
+
+_FLOATS = ("f16", "bf16", "f32", "f64")
+_INTEGERS = ("i8", "i16", "i32", "i64")
+
+
+class FmaGemm:
+    """Register tiles of results, double-buffered vectors from shared memory, ``cp.async`` in any layout."""
+
+    name = "gemm_fma"
+
+    def choose(self, graph: KernelGraph, device: Device) -> Parameters | None:
+        """See :class:`~mlirstack.schedules.cuda.emitter.Emitter`."""
+        found = self.candidates(graph, device)
+        return found[0] if found else None
+
+    def candidates(self, graph: KernelGraph, device: Device) -> list[Parameters]:
+        """See :class:`~mlirstack.schedules.cuda.emitter.Emitter`."""
+        contraction = match_contraction(graph)
+        element = sum_type(contraction) if contraction is not None else None
+        if contraction is None or element is None:
+            return []
+        c = contraction
+        return [cut.parameters() for cut in fma_cuts(c.m, c.n, c.k, c.batch, int(element.width) // 8, device)]
+
+    def emit(self, function: Any, graph: KernelGraph, parameters: Parameters, device: Device) -> None:
+        """See :class:`~mlirstack.schedules.cuda.emitter.Emitter`."""
+        contraction = match_contraction(graph)
+        assert contraction is not None
+        element = sum_type(contraction)
+        assert element is not None
+        cut = fma_cut_of({name: int(value) for name, value in parameters.items()})
+        factors = (MatrixFactor(contraction.a, contraction.k), MatrixFactor(contraction.b, contraction.k))
+        engine = FmaEngine(cut.tile, element)
+        ProductKernel(contraction, factors, engine, cut.splits, cut.group, self.name).write(function)
+
+
+def sum_type(contraction: Contraction) -> Any:
+    """The MLIR type to sum in: that of the IR, at least 32 bits; None where the factors cannot be brought to it."""
+    accumulator = contraction.accumulator
+    names = _INTEGERS if isinstance(accumulator, ir.IntegerType) else _FLOATS
+    elements = [contraction.a.element, contraction.b.element]
+    if any(str(kind) not in names for kind in (*elements, accumulator)):
+        return None
+    width = max(32, int(accumulator.width))
+    if any(int(kind.width) > width for kind in elements):
+        return None
+    if isinstance(accumulator, ir.IntegerType):
+        # A sum narrower than 32 bits wraps around; the epilogue has no place for that.
+        return accumulator if width == accumulator.width else None
+    return ir.F64Type.get() if width == 64 else ir.F32Type.get()
