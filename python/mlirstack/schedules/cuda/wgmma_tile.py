@@ -16,7 +16,7 @@ from mlirstack.schedules.cuda.contraction import Contraction, Matrix
 from mlirstack.schedules.cuda.device import Device
 from mlirstack.schedules.cuda.hopper import BARRIER_BYTES, SWIZZLE, WARPGROUP, WGMMA_ROWS, Ring, SharedOperand
 from mlirstack.schedules.cuda.kernel import TensorMapLayout
-from mlirstack.schedules.cuda.tensor_core import OPERANDS, Operands
+from mlirstack.schedules.cuda.tensor_core import Operands
 
 STORE_COLUMNS = 64  # columns of the epilogue that are computed before they are stored
 STORE_BUFFER = WGMMA_ROWS * SWIZZLE  # bytes of a box on its way out: 64 rows of 128 bytes
@@ -189,19 +189,7 @@ class WgmmaProblem:
         return registers and tile.warpgroup_columns % 8 == 0 and self.shared_bytes <= device.shared_per_block
 
 
-def operands_of(contraction: Contraction, *, tf32: bool) -> Operands | None:
-    """The tensor cores' name of the factors' type, both alike; None where wgmma has none.  ``tf32`` may stand for f32."""
-    kinds = {str(matrix.element) for matrix in (contraction.a, contraction.b)}
-    names = {"f16": "f16", "bf16": "bf16", "f8E4M3FN": "e4m3", "f8E5M2": "e5m2"} | ({"f32": "tf32"} if tf32 else {})
-    kind = kinds.pop()
-    if kinds:
-        return None
-    if kind == "i8" and contraction.a.signed and contraction.b.signed and contraction.k < 2**17:
-        return OPERANDS["s8"]  # |sum| < 2³¹: exact in i32, whatever the type of the sum
-    return OPERANDS[names[kind]] if kind in names and str(contraction.accumulator) != "f64" else None
-
-
-def loadable(matrix: Matrix, operands: Operands, batches: tuple[int, ...]) -> bool:
+def loadable(matrix: Matrix, operands: Operands) -> bool:
     """Can the copy engine and wgmma read this factor where it lies?"""
     size = operands.bits // 8
     strides = [matrix.leading_stride, *(stride for stride in matrix.batch_strides if stride)]

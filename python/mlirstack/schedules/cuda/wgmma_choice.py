@@ -1,0 +1,91 @@
+"""Which tile a warp-specialised product gets on Hopper: candidates, and a model of their time.
+
+The model counts rounds of tiles over the multiprocessors, the tensor cores' time for each step of K, the epilogue, and bytes
+of memory.  Shares of the peak were measured on an H200 (matrix products of 1024 to 8192 rows).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import ceil
+
+from mlirstack.schedules.cuda import vectors
+from mlirstack.schedules.cuda.contraction import Contraction
+from mlirstack.schedules.cuda.device import Device
+from mlirstack.schedules.cuda.padding import padded_bytes
+from mlirstack.schedules.cuda.tensor_core import Operands
+from mlirstack.schedules.cuda.wgmma_tile import WgmmaProblem, WgmmaTile, loadable
+
+# Tiles with the share of the tensor cores' peak that their main loop reaches: small ones wait for shared memory.
+_TILES = (
+    (WgmmaTile(128, 256, 4), 0.83),
+    (WgmmaTile(256, 128, 4), 0.82),
+    (WgmmaTile(128, 192, 4), 0.79),
+    (WgmmaTile(128, 128, 6), 0.74),
+    (WgmmaTile(64, 256, 4), 0.70),
+    (WgmmaTile(64, 128, 7), 0.58),
+)
+_SPLIT_TILES = ((WgmmaTile(128, 128, 4, split=2), 0.74), (WgmmaTile(64, 128, 6, split=2), 0.58))
+_MULTICAST_GAIN = 0.01  # on shapes that fill the chip several times over
+_GROUPS = (4, 16)  # other rasters than the default of 8 rows of tiles
+_START = 3e-6  # seconds until the first products are computed, and from the last ones to the end
+_SPLIT = 1e-6  # seconds for sums to reach the cluster's first block
+_STORE = 90e9  # bytes/s at which a multiprocessor runs the epilogue: accumulators of 4 bytes
+_BANDWIDTH = 0.88  # share of the memory's peak that streams reach
+_PAD = 2e-6  # seconds of one more kernel
+
+
+def candidates(contraction: Contraction, operands: Operands, device: Device) -> list[WgmmaTile]:
+    """Tiles worth trying, the one with the least time by the model first; at most 14."""
+    found: list[tuple[float, WgmmaTile]] = []
+    for tile, share in (*_TILES, *_SPLIT_TILES):
+        for multicast in ("none", "b", "a") if tile.split == 1 else ("none",):
+            variant = replace(tile, multicast=multicast)
+            problem = WgmmaProblem(contraction, operands, variant)
+            if problem.fits(device) and _is_sensible(problem):
+                found.append((seconds(problem, share, device), variant))
+    found.sort(key=lambda entry: entry[0])
+    tiles = [tile for _, tile in found[:12]]
+    return tiles[:1] + [replace(tiles[0], group=group) for group in _GROUPS if tiles] + tiles[1:] if tiles else []
+
+
+def seconds(problem: WgmmaProblem, share: float, device: Device) -> float:
+    """The model's time; ``share``: of the tensor cores' peak, in the main loop."""
+    tile, contraction = problem.tile, problem.contraction
+    rounds = ceil(problem.work / (device.multiprocessors // tile.cluster))
+    # A step of K is 128 bytes of both factors, whatever the type: 64 elements of 16 bits.
+    flops = 2 * tile.rows * tile.columns * 64
+    step = flops / (device.tensor_flops / device.multiprocessors * share)
+    epilogue = tile.rows * tile.columns * 4 / _STORE
+    if tile.multicast != "none" and rounds >= 3:
+        step *= 1 - _MULTICAST_GAIN
+    computing = rounds * (ceil(problem.steps / tile.split) * step + epilogue)
+    copying = _bytes(contraction) / (device.bandwidth * _BANDWIDTH)
+    padding = sum(
+        padded_bytes(contraction, matrix) / (device.bandwidth * _BANDWIDTH) + _PAD
+        for matrix in (contraction.a, contraction.b)
+        if not loadable(matrix, problem.operands)
+    )
+    return max(computing, copying) + padding + _START + (_SPLIT if tile.split > 1 else 0.0)
+
+
+def _bytes(contraction: Contraction) -> int:
+    """What must be read and written at least, the epilogue's operands included."""
+    tensors = {access.tensor for access in contraction.extra_operands}
+    tensors |= {output.access.tensor for output in contraction.outputs}
+    factors = contraction.k * sum(
+        matrix.rows * vectors.bytes_of(matrix.element) for matrix in (contraction.a, contraction.b)
+    )
+    return factors * contraction.batch + sum(tensor.count * vectors.bytes_of(tensor.element) for tensor in tensors)
+
+
+def _is_sensible(problem: WgmmaProblem) -> bool:
+    """No multicast without a neighbour, no split without enough K, none where the tiles fill the chip anyway."""
+    tile = problem.tile
+    rows = ceil(problem.left.rows / tile.rows)
+    columns = ceil(problem.right.rows / tile.columns)
+    if tile.multicast == "a":
+        return columns >= 2
+    if tile.multicast == "b":
+        return rows >= 2
+    return tile.split == 1 or problem.steps >= 8 * tile.split
