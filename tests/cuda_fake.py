@@ -48,6 +48,8 @@ class FakeDriver(Driver):
     calls: list[tuple[Any, ...]] = field(default_factory=list)
     capturing: bool = False
     current_stream: int = 0
+    slow: bool = False  # flags of checks arrive only when the stream is waited for
+    late: list[tuple[int, int]] = field(default_factory=list)
 
     def named(self, name: str) -> list[tuple[Any, ...]]:
         """The calls of one method."""
@@ -99,7 +101,10 @@ class FakeDriver(Driver):
 
     def copy_to_host(self, destination: int, source: int, size: int, stream: int) -> None:
         self.calls.append(("copy_to_host", source, size))
-        ctypes.memmove(destination, source, size)
+        if self.slow:
+            self.late.append((destination, source))
+        else:
+            ctypes.memmove(destination, source, size)
 
     def fill(self, destination: int, value: int, width: int, count: int, stream: int) -> None:
         self.calls.append(("fill", destination, value, width, count))
@@ -111,7 +116,7 @@ class FakeDriver(Driver):
         ctypes.memmove(place, encoded(address), 128)
 
     def pinned(self, size: int) -> torch.Tensor:
-        return torch.full((size,), 0xEE, dtype=torch.uint8)
+        return torch.zeros(size, dtype=torch.uint8)
 
     def event(self) -> Handle:
         return "event"
@@ -121,6 +126,12 @@ class FakeDriver(Driver):
 
     def wait(self, event: Handle) -> None:
         self.calls.append(("wait", event))
+
+    def synchronize(self, stream: int) -> None:
+        self.calls.append(("synchronize", stream))
+        for destination, source in self.late:
+            ctypes.memmove(destination, source, 1)
+        self.late.clear()
 
     def graph(self) -> Graph:
         self.calls.append(("graph",))

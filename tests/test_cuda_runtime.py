@@ -214,6 +214,16 @@ def test_a_failed_check_is_raised_after_all_is_launched(use_graph: bool) -> None
         assert kinds == ["launch", "copy_to_host", "copy_to_host", "record", "launch", "wait"]
 
 
+def test_a_flag_that_the_event_did_not_wait_for_is_waited_for() -> None:
+    loaded, driver = executable(checked(), arguments=CHECKED_ARGUMENTS)
+    loaded.run([torch.ones(4), torch.tensor([True, True])])
+    assert not driver.named("synchronize")
+    driver.slow = True
+    with pytest.raises(RuntimeCheckError, match="second"):
+        loaded.run([torch.ones(4), torch.tensor([True, False])])
+    assert driver.named("synchronize") == [("synchronize", 0)]
+
+
 def test_a_condition_that_does_not_hold_stops_before_any_launch() -> None:
     loaded, driver = executable(checked(["eq", ["dim", 0, 0], 5]), arguments=CHECKED_ARGUMENTS)
     with pytest.raises(RuntimeCheckError, match="failed at run time: never"):

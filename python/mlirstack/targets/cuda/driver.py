@@ -116,6 +116,10 @@ class Driver(ABC):
         """Block this thread until ``event`` has happened."""
 
     @abstractmethod
+    def synchronize(self, stream: int) -> None:
+        """Block this thread until the stream has done all its work."""
+
+    @abstractmethod
     def graph(self) -> Graph:
         """A new, empty graph."""
 

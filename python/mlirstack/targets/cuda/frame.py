@@ -26,6 +26,7 @@ from mlirstack.targets.cuda.commands import (
 from mlirstack.targets.cuda.driver import TENSOR_MAP_ALIGNMENT, TENSOR_MAP_BYTES, Driver, Handle, KernelCall
 
 _WORD = 8
+_PENDING = 0xEE  # the flag of a check before its byte has come from the device
 _NUMBERS: dict[str, Any] = {
     "i32": ctypes.c_int32,
     "i64": ctypes.c_int64,
@@ -121,17 +122,25 @@ class Frame:
         self.addresses = list(addresses)
         return changed
 
+    def reset_checks(self) -> None:
+        """To be called before each call whose commands are enqueued, or launched as a graph: no check is done yet."""
+        if self._flags is not None:
+            self._flags.fill_(_PENDING)
+
     def enqueue(self, addresses: Addresses, stream: int) -> None:
         """Let the stream do all steps."""
         driver = self._driver
         for command in self.commands:
             command.enqueue(driver, addresses, stream)
 
-    def check(self) -> None:
+    def check(self, stream: int) -> None:
         """Wait until the last check is done, no longer; :class:`RuntimeCheckError` for the first that failed."""
         if self._flags is None or self._event is None:
             return
         self._driver.wait(self._event)
+        if _PENDING in self._flags.tolist():
+            # An event that a graph records may still stand for an earlier launch.
+            self._driver.synchronize(stream)
         for flag, message in zip(self._flags.tolist(), self._messages, strict=True):
             if not flag:
                 raise failed_check(message)

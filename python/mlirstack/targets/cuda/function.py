@@ -164,9 +164,10 @@ class LoadedFunction:
             arena = self._new_arena(special)
             addresses[0] = arena.data_ptr()
         frame.point(addresses)
+        frame.reset_checks()
         frame.enqueue(addresses, stream)
         try:
-            frame.check()
+            frame.check(stream)
         finally:
             special.frames.append(frame)
 
@@ -179,9 +180,10 @@ class LoadedFunction:
             replay = Replay(self._driver, self._new_frame(special), arena, addresses)
         else:
             addresses[0] = replay.arena_address
+        replay.frame.reset_checks()
         replay.launch(addresses, stream)
         try:
-            replay.frame.check()
+            replay.frame.check(stream)
         finally:
             pool.append(replay)
 

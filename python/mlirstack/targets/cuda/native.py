@@ -20,6 +20,7 @@ from mlirstack.passes.cuda.plan import TensorMap
 from mlirstack.targets.cuda.driver import Driver, Graph, Handle, KernelCall
 
 _JIT_LOG_BYTES = 8192
+_FUNCTION_LOADING = (12, 4)  # the first CUDA version with cuFuncLoad
 
 # Of CUtensorMapDataType, CUtensorMapSwizzle and CUtensorMapL2promotion in cuda.h.
 _MAP_TYPES = {"i8": 0, "i32": 3, "i64": 5, "f16": 6, "f32": 7, "f64": 8, "bf16": 9, "tf32": 11}
@@ -139,7 +140,11 @@ class CudaDriver(Driver):
 
     def function(self, module: Handle, name: str) -> Handle:
         result = self._cuda.cuModuleGetFunction(module, name.encode())
-        return checked(self._cuda, "cuModuleGetFunction", result, f"kernel '{name}'")
+        function = checked(self._cuda, "cuModuleGetFunction", result, f"kernel '{name}'")
+        if self.version >= _FUNCTION_LOADING:
+            # Else the driver loads it at the first launch, which is slow, and an error in a stream that is captured.
+            checked(self._cuda, "cuFuncLoad", self._cuda.cuFuncLoad(function), f"kernel '{name}'")
+        return function
 
     def allow_shared(self, function: Handle, size: int) -> None:
         kind = self._cuda.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
@@ -196,6 +201,9 @@ class CudaDriver(Driver):
 
     def wait(self, event: Handle) -> None:
         checked(self._cuda, "cuEventSynchronize", self._cuda.cuEventSynchronize(event_handle(event)))
+
+    def synchronize(self, stream: int) -> None:
+        checked(self._cuda, "cuStreamSynchronize", self._cuda.cuStreamSynchronize(stream))
 
     def graph(self) -> Graph:
         from mlirstack.targets.cuda.native_graph import CudaGraph
