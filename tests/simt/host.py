@@ -12,6 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from mlirstack.bindings import ir
+from mlirstack.passes import abi
+
 from .accesses import View, identity
 from .build import Body, Builder, Op, Step, meaning
 from .faults import Fault, Unsupported
@@ -90,21 +93,50 @@ def _place(memory: Memory, array: np.ndarray[Any, Any], name: str) -> int:
 def run_plan(module: Any, inputs: Sequence[Any], *, entry: str = "main", options: Options | None = None) -> list[Any]:
     """Call ``@main`` of a module on arrays (or torch tensors and numbers); returns its results as arrays.
 
-    Raises :class:`Fault` where a kernel does what it may not do.
+    ``inputs``: the arguments of ``@main``; where the module carries mlirstack's calling convention, the arguments of the
+    program, by number (None for those that are not used).  Raises :class:`Fault` where a kernel does what it may not do.
     """
     module = getattr(module, "module", module)
     with getattr(module, "operation", module).context, np.errstate(all="ignore"):
         program = Program(module, options or Options())
-        function = program.symbols[entry]
-        block = function.regions[0].blocks[0]
-        if len(block.arguments) != len(inputs):
-            raise Fault(f"@{entry} takes {len(block.arguments)} arguments, {len(inputs)} given")
-        values = []
-        for position, (argument, given) in enumerate(zip(block.arguments, inputs, strict=True)):
-            values.append(_argument(program.memory, kind_of(argument.type), given, f"argument {position}"))
-        kinds = [kind_of(value.type) for value in list(block.operations)[-1].operands]
-        results = program.call(entry, values)
-        return [_result(program.memory, kind, value) for kind, value in zip(kinds, results, strict=True)]
+        if abi.ENTRY_ABI not in program.symbols[entry].attributes:
+            block = program.symbols[entry].regions[0].blocks[0]
+            return _call_entry(program, entry, list(enumerate(inputs)), range(len(list(block.operations)[-1].operands)))
+        prepared = _call_described(program, abi.PREPARE, inputs, []) if abi.PREPARE in program.symbols else []
+        return _call_described(program, entry, inputs, prepared)
+
+
+def _call_described(program: Program, name: str, inputs: Sequence[Any], prepared: Sequence[Any]) -> list[Any]:
+    """Call an entry point by the description that it carries."""
+    described = abi.FunctionAbi.parse(ir.StringAttr(program.symbols[name].attributes[abi.ENTRY_ABI]).value)
+    sources = {"argument": inputs, "prepared": prepared}
+    given = [(value.index or 0, sources[value.source or "argument"][value.index or 0]) for value in described.inputs]
+    return _call_entry(program, name, given, described.order)
+
+
+def _call_entry(program: Program, name: str, given: list[tuple[int, Any]], order: Sequence[int]) -> list[Any]:
+    """Call with arguments (number of the program's argument, value); out-parameters, which come last, are made here."""
+    block = program.symbols[name].regions[0].blocks[0]
+    kinds = [kind_of(argument.type) for argument in block.arguments]
+    if len(kinds) < len(given):
+        raise Fault(f"@{name} takes {len(kinds)} arguments, {len(given)} given")
+    values = [
+        _argument(program.memory, kind, value, f"argument {number}")
+        for kind, (number, value) in zip(kinds, given, strict=False)
+    ]
+    outs = [
+        identity(program.memory.allocate(_bytes(kind), f"result {position}"), kind)
+        for position, kind in enumerate(kinds[len(given) :])
+    ]
+    returned = [kind_of(value.type) for value in list(block.operations)[-1].operands]
+    results = [*outs, *program.call(name, [*values, *outs])]
+    arrays = [_result(program.memory, k, v) for k, v in zip([*kinds[len(given) :], *returned], results, strict=True)]
+    return [arrays[position] for position in order]
+
+
+def _bytes(kind: Kind) -> int:
+    sizes, _, _ = kind.layout or ((), (), 0)
+    return int(np.prod(sizes, dtype=int)) * (kind.element or kind).bytes
 
 
 def _argument(memory: Memory, kind: Kind, given: Any, name: str) -> Any:
