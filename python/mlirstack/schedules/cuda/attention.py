@@ -1,0 +1,131 @@
+"""Attention as one kernel: which graphs are taken, with which tile sizes, and which of the kernels is written.
+
+Scores never reach memory.  On sm_90a, f16 and bf16 run on warpgroup products fed by the copy engine
+(:mod:`~mlirstack.schedules.cuda.attention_wgmma`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from mlirstack.bindings import ir
+from mlirstack.schedules.cuda import attention_match, attention_wgmma
+from mlirstack.schedules.cuda.attention_block import Plan, can_copy
+from mlirstack.schedules.cuda.attention_claim import claim
+from mlirstack.schedules.cuda.attention_match import KEY, ROW
+from mlirstack.schedules.cuda.attention_scores import Scores, scores_of
+from mlirstack.schedules.cuda.device import Device
+from mlirstack.schedules.cuda.emitter import Parameters
+from mlirstack.schedules.cuda.graph import KernelGraph
+
+_WIDEST = 256  # columns of a head
+
+
+class Attention:
+    """Emitter of ``softmax(mask(Q Kᵀ)) V``."""
+
+    name = "attention"
+
+    def claim(self, operations: Sequence[Any], device: Device) -> list[list[Any]]:
+        """Groups of ops, one per attention, that this emitter takes on ``device``; see :mod:`.attention_claim`.
+
+        ``operations``: a block's, linalg on tensors, before other kernels are formed.
+        """
+        return claim(operations, lambda attention: bool(_candidates(attention, device)))
+
+    def choose(self, graph: KernelGraph, device: Device) -> Parameters | None:
+        """The parameters that the cost model finds best."""
+        candidates = self.candidates(graph, device)
+        return candidates[0] if candidates else None
+
+    def candidates(self, graph: KernelGraph, device: Device) -> list[Parameters]:
+        """All sets of parameters that fit the device, the chosen one first."""
+        attention = attention_match.match(graph)
+        return _candidates(attention, device) if attention is not None else []
+
+    def emit(self, function: Any, graph: KernelGraph, parameters: Parameters, device: Device) -> None:
+        """Write the kernel."""
+        attention = attention_match.match(graph)
+        assert attention is not None
+        plan = _plan(attention, parameters)
+        attention_wgmma.emit(function, scores_of(attention), plan, device.multiprocessors)
+
+
+def _candidates(attention: attention_match.Attention, device: Device) -> list[Parameters]:
+    return _wgmma_candidates(attention, device) if _fits_wgmma(attention, device) else []
+
+
+# ---------------------------------------------------------------------------------------------------------------- wgmma
+
+
+def _fits_wgmma(attention: attention_match.Attention, device: Device) -> bool:
+    widths = (attention.width, attention.value_width)
+    operands = ((attention.query, ROW), (attention.key, KEY), (attention.value, KEY), (attention.output, ROW))
+    return (
+        device.has_wgmma
+        and _element(attention) in ("f16", "bf16")
+        and all(width % 8 == 0 and width <= _WIDEST for width in widths)
+        and all(can_copy(element, index) for element, index in operands)
+    )
+
+
+def _element(attention: attention_match.Attention) -> str | None:
+    """The element type that Q, K, V and the output have in common."""
+    kinds = {e.tensor.element for e in (attention.query, attention.key, attention.value, attention.output)}
+    names = {ir.F16Type.get(): "f16", ir.BF16Type.get(): "bf16", ir.F32Type.get(): "f32"}
+    return names.get(kinds.pop()) if len(kinds) == 1 else None
+
+
+def _wgmma_candidates(attention: attention_match.Attention, device: Device) -> list[Parameters]:
+    """Tile sizes that fit into registers and shared memory, what was fastest on an H200 for such widths first."""
+    scores, found = scores_of(attention), list[Parameters]()
+    for consumers in _consumers(attention):
+        for keys in _keys(scores, consumers):
+            for persistent in _persistent(scores, consumers, device):
+                for stages in (2, 3):
+                    choice: Parameters = {
+                        "kernel": "wgmma", "consumers": consumers, "keys": keys, "stages": stages, "persistent": persistent,
+                    }  # fmt: skip
+                    for in_query in (False, True):
+                        plan = _plan(attention, {**choice, "output_in_query": in_query})
+                        if plan.shared_bytes <= device.shared_per_block:
+                            found.append({**choice, "output_in_query": in_query})
+                            break
+    return found
+
+
+def _plan(attention: attention_match.Attention, parameters: Parameters) -> Plan:
+    return Plan(
+        attention,
+        str(_element(attention)),
+        int(parameters["consumers"]),
+        int(parameters["keys"]),
+        int(parameters["stages"]),
+        bool(parameters["persistent"]),
+        bool(parameters["output_in_query"]),
+    )
+
+
+def _consumers(attention: attention_match.Attention) -> list[int]:
+    """Three warpgroups have 160 registers a thread, two 240.  Fewer where rows would be left over."""
+    order = [3, 2] if max(attention.width, attention.value_width) <= 64 else [2]
+    needed = -(-attention.rows // 64)
+    return [count for count in order if count <= needed] or [needed]
+
+
+def _keys(scores: Scores, consumers: int) -> list[int]:
+    """Keys of a tile: scores, weights, sums and what a formula reads must fit into registers."""
+    wide = scores.attention.value_width > 128
+    if scores.formula is not None:
+        return [64] if wide or consumers == 3 else [64, 128]
+    return [64] if wide else [128, 64]
+
+
+def _persistent(scores: Scores, consumers: int, device: Device) -> list[bool]:
+    """Tiles of unequal length balance better one by one; equal ones overlap their begin with the end of the one before."""
+    attention = scores.attention
+    tiles = -(-attention.rows // (64 * consumers)) * attention.batch
+    if tiles <= device.multiprocessors:
+        return [False]
+    return [False, True] if scores.edge is not None else [True, False]

@@ -1,0 +1,117 @@
+"""The running softmax of attention, in registers: maxima, sums and weights of the rows of one accumulator fragment.
+
+Works on fragments as ``mma.sync`` and ``wgmma`` leave them: a thread holds rows ``g`` and ``g + 8`` of its warp's 16, and of
+each group of 8 keys two neighbours; the four threads of a quad share their rows.  Method: Milakov and Gimelshein, "Online
+normalizer calculation for softmax", as FlashAttention uses it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mlirstack.schedules.cuda.attention_scores import Scores
+from mlirstack.schedules.cuda.epilogue import pack_pair
+from mlirstack.schedules.cuda.kernel import Kernel
+from mlirstack.schedules.cuda.reduce import across_lanes
+from mlirstack.schedules.cuda.values import Float, Int, tree
+
+ROWS = 2  # rows of a fragment that a thread has a part of
+GROUP = 8  # columns of a group: a thread holds two of each row, next to each other
+QUAD = 4  # threads that share rows
+
+
+def fragment_rows(values: Sequence[Any]) -> list[list[Any]]:
+    """A fragment (four values per group of 8 columns) as one list per row."""
+    return [[values[4 * group + 2 * row + i] for group in range(len(values) // 4) for i in range(2)] for row in range(ROWS)]
+
+
+def fragment_columns(first: Int, quad_lane: Int, count: int) -> list[Int]:
+    """The columns of a thread's values of one row, of ``count`` columns that begin at ``first``."""
+    start = first + quad_lane * 2
+    return [start + (GROUP * group + i) for group in range(count // GROUP) for i in range(2)]
+
+
+@dataclass(frozen=True)
+class RowState:
+    """Per row: the largest score so far (-inf: none) and this thread's part of the sum of exponentials."""
+
+    maxima: list[Float]
+    sums: list[Float]
+
+    @staticmethod
+    def start(kernel: Kernel) -> RowState:
+        """Before the first key."""
+        return RowState([kernel.real(float("-inf"))] * ROWS, [kernel.real(0.0)] * ROWS)
+
+
+@dataclass(frozen=True)
+class RowSoftmax:
+    """One softmax being computed.  Exponentials are approximated to 2 ulp, below the rounding of the weights to 16 bits."""
+
+    kernel: Kernel
+    scores: Scores
+
+    def update(self, state: RowState, values: Sequence[Sequence[Float]]) -> tuple[RowState, list[list[Float]], list[Float]]:
+        """With more scores: the new state, their weights, and what older weighted sums must be multiplied with."""
+        maxima, sums, weights, corrections = [], [], [], []
+        for old, total, row in zip(state.maxima, state.sums, values, strict=True):
+            maximum = self.across_quad(tree(Float.max_ignoring_nan, list(row)).max_ignoring_nan(old), Float.max_ignoring_nan)
+            exponentials = self._exponentials(row, maximum)
+            correction = self._exponentials([old], maximum)[0]
+            maxima.append(maximum)
+            weights.append(exponentials)
+            corrections.append(correction)
+            sums.append(total.fma(correction, tree(Float.__add__, list(exponentials))))
+        return RowState(maxima, sums), weights, corrections
+
+    def reciprocals(self, state: RowState) -> list[Float]:
+        """What each row's weighted sum is multiplied with at the end: NaN or 0 for a row without keys, as the graph says."""
+        factors = []
+        nothing = self.scores.attention.nothing
+        for maximum, part in zip(state.maxima, state.sums, strict=True):
+            total = self.across_quad(part, Float.__add__)
+            factor = Float(self.kernel.assembly("rcp.approx.ftz.f32 $0, $1;", "=f,f", [total], self.kernel.f32))
+            if nothing is not None:
+                factor = (self._true(maximum) <= nothing).select(self.kernel.real(0.0), factor)
+            factors.append(factor)
+        return factors
+
+    def packed(self, weights: Sequence[Sequence[Float]], kind: Any) -> list[Int]:
+        """Weights as A fragments of the second product: four registers for each 16 keys."""
+        registers = []
+        for sixteen in range(len(weights[0]) // 4):
+            for half in range(2):
+                for row in weights:
+                    low, high = row[4 * sixteen + 2 * half : 4 * sixteen + 2 * half + 2]
+                    registers.append(pack_pair(self.kernel, low.to(kind).value, high.to(kind).value))
+        return registers
+
+    def across_quad(self, value: Float, combine: Callable[[Float, Float], Float]) -> Float:
+        """``value`` of all threads that share a row, combined."""
+
+        def both(first: list[Any], second: list[Any]) -> list[Any]:
+            return [combine(Float(first[0]), Float(second[0])).value]
+
+        return Float(across_lanes(self.kernel, [value.value], both, QUAD)[0])
+
+    def _exponentials(self, values: Sequence[Float], maximum: Float) -> list[Float]:
+        """``exp(factor * (value - maximum))``; 0 for -inf, also where the maximum is -inf.
+
+        Bare products take one fused instruction.  The scores of a formula may be as large as a mask of the lowest finite
+        number makes them, where the product with log2(e) overflows: they are subtracted first.
+        """
+        kernel, factor = self.kernel, self.scores.exponent_factor
+        shift = maximum.equals(float("-inf")).select(kernel.real(0.0), maximum)
+        if self.scores.formula is not None:
+            return [self._exp2((value - shift) * factor) for value in values]
+        negative = shift * -factor
+        return [self._exp2(value.fma(factor, negative)) for value in values]
+
+    def _exp2(self, value: Float) -> Float:
+        # Results below 2⁻¹²⁶ become 0: next to the row's largest weight, which is 1, they are nothing.
+        return Float(self.kernel.assembly("ex2.approx.ftz.f32 $0, $1;", "=f,f", [value], self.kernel.f32))
+
+    def _true(self, maximum: Float) -> Float:
+        return maximum if self.scores.formula is not None else maximum * self.scores.factor
