@@ -73,8 +73,8 @@ class MmaEngine:
         """See :class:`~mlirstack.schedules.cuda.product_kernel.Engine`."""
         tile, thread = self.tile, kernel.thread()
         warp_row, warp_column = tile.warp_place(thread)
-        a_copies, a_tiles = self._operand(factors[0], tile.rows, padded_k)
-        b_copies, b_tiles = self._operand(factors[1], tile.columns, padded_k)
+        a_copies, a_tiles = self._operand(factors[0], tile.rows, padded_k, is_b=False)
+        b_copies, b_tiles = self._operand(factors[1], tile.columns, padded_k, is_b=True)
         a_copies.place(kernel, addresses[0], thread, corner.row)
         b_copies.place(kernel, addresses[1], thread, corner.column)
         a_tiles.place(thread & 31, warp_row, tile.rows_per_warp)
@@ -82,15 +82,16 @@ class MmaEngine:
         loop = MmaLoop(kernel, tile, self.operands, (a_copies, b_copies), (a_tiles, b_tiles), kernel.shared())
         return loop.sums(loop.run(first_tile, k_tiles), thread)
 
-    def _operand(self, factor: Factor, rows: int, padded_k: int) -> tuple[Copies, MmaTiles]:
+    def _operand(self, factor: Factor, rows: int, padded_k: int, *, is_b: bool) -> tuple[Copies, MmaTiles]:
         """How tiles of ``rows`` rows of a factor come, and how they lie in shared memory."""
         tile, size, layout, width = self.tile, self.operands.bits // 8, factor.layout, factor.copy_bytes
         if layout is not None and not layout.k_major and width and size > 1:
-            tiles = MmaTiles(rows, tile.k_bytes, size, k_major=False)
+            tiles = MmaTiles(rows, tile.k_bytes, size, k_major=False, is_b=is_b)
             target = partial(tiles.target, width)
             checks_k = padded_k != layout.k
             return RowContiguousCopies(layout, rows, self.k, tile.threads, target, checks_k=checks_k), tiles
-        tiles, lines = MmaTiles(rows, tile.k_bytes, size, k_major=True), factor.lines(rows, padded_k)
+        tiles = MmaTiles(rows, tile.k_bytes, size, k_major=True, is_b=is_b)
+        lines = factor.lines(rows, padded_k)
         if not gathers(factor):
             return LineCopies(lines, rows, self.k, size, width, tile.threads, partial(tiles.target, width)), tiles
         element = ir.IntegerType.get_signless(self.operands.bits)

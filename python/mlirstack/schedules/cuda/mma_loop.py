@@ -88,7 +88,7 @@ class MmaLoop(PipelinedLoop):
         rows, columns = self._blocks
         a = [fragments[4 * i : 4 * i + 4] for i in range(rows)]
         b = [fragments[4 * (rows + j) : 4 * (rows + j) + 4] for j in range(columns)]
-        pairs = [(block[half], block[half + 2]) for block in b for half in range(2)]
+        pairs = [block[2 * half : 2 * half + 2] for block in b for half in range(2)]
         result: list[Any] = []
         for i in range(rows):
             for j, pair in enumerate(pairs):

@@ -16,13 +16,14 @@ class MmaTiles:
     """A tile of ``rows`` x ``k_bytes`` bytes of K, elements of ``size`` bytes.
 
     ``k_major``: K is contiguous in shared memory (ldmatrix).  Otherwise rows are: 16-bit elements are transposed on the way
-    (ldmatrix.trans), 32-bit ones loaded word by word; bytes cannot be.
+    (ldmatrix.trans), 32-bit ones loaded word by word; bytes cannot be.  ``is_b``: the tile is of B, whose operands of one
+    mma.sync are two registers (side by side, like all operands of more than 32 bits), not four.
     """
 
-    def __init__(self, rows: int, k_bytes: int, size: int, *, k_major: bool) -> None:
+    def __init__(self, rows: int, k_bytes: int, size: int, *, k_major: bool, is_b: bool) -> None:
         if not k_major and size == 1:
             raise ValueError("bytes cannot be transposed on their way to registers")
-        self._k_major, self._steps = k_major, k_bytes // MMA_BYTES
+        self._k_major, self._is_b, self._steps = k_major, is_b, k_bytes // MMA_BYTES
         self._tile = SharedTile(rows, k_bytes) if k_major else SharedTile(k_bytes // size, rows * size, words=size == 4)
         self._places: dict[tuple[int, int], list[tuple[Int, int]]] = {}  # (block, step) → lane's offset, constant offset
 
@@ -35,21 +36,26 @@ class MmaTiles:
     def place(self, lane: Int, first_row: Int, rows: int) -> None:
         """Work out where a warp finds its fragments: ``rows`` (a multiple of 16) rows of the tile from ``first_row`` on."""
         tile, blocks, steps = self._tile, range(rows // FRAGMENT_ROWS), range(self._steps)
+        # A lane addresses one line of one of four matrices of 8 x 16 bytes: half of the rows, half of K.
+        row_half, k_half = (lane >> 3) & 1, lane >> 4
+        if self._is_b:
+            row_half, k_half = k_half, row_half
         if self._k_major:
-            row = lane & 15
+            row = (row_half << 3) + (lane & 7)
             base, phase = (first_row + row) * tile.row_bytes, tile.phase(row)
-            along_k = [base + ((((lane >> 4) + 2 * step) ^ phase) << 4) for step in steps]
+            along_k = [base + (((k_half + 2 * step) ^ phase) << 4) for step in steps]
             self._places = {(i, s): [(along_k[s], i * FRAGMENT_ROWS * tile.row_bytes)] for i in blocks for s in steps}
         elif not tile.words:
-            k = ((lane >> 4) << 3) + (lane & 7)
-            base, phase, chunk = k * tile.row_bytes, tile.phase(k), (first_row >> 3) + ((lane >> 3) & 1)
+            k = (k_half << 3) + (lane & 7)
+            base, phase, chunk = k * tile.row_bytes, tile.phase(k), (first_row >> 3) + row_half
             along_rows = [base + (((chunk + 2 * i) ^ phase) << 4) for i in blocks]
             self._places = {(i, s): [(along_rows[i], s * 16 * tile.row_bytes)] for i in blocks for s in steps}
         else:
             self._place_words(lane, first_row, blocks, steps)
 
     def _place_words(self, lane: Int, first_row: Int, blocks: range, steps: range) -> None:
-        """Each of the four registers of a fragment is a load of its own: rows 0-7 and 8-15 of k 0-3, then of k 4-7."""
+        """Each of the four registers of a fragment is a load of its own."""
+        order = ((0, 0), (0, 1), (1, 0), (1, 1)) if self._is_b else ((0, 0), (1, 0), (0, 1), (1, 1))  # halves of rows, of K
         tile, k, group = self._tile, lane & 3, lane >> 2
         for i in blocks:
             halves = []
@@ -57,13 +63,13 @@ class MmaTiles:
                 row = first_row + group + (16 * i + 8 * half)
                 halves.append(k * tile.row_bytes + (((row >> 2) ^ tile.phase(k)) << 4) + ((row & 3) << 2))
             for s in steps:
-                self._places[i, s] = [(halves[j & 1], (8 * s + 4 * (j >> 1)) * tile.row_bytes) for j in range(4)]
+                self._places[i, s] = [(halves[r], (8 * s + 4 * h) * tile.row_bytes) for r, h in order]
 
     def fragment(self, kernel: Kernel, shared: Any, block: int, step: int) -> list[Any]:
         """Rows 16 ``block``… of the warp's rows, step ``step`` of 32 bytes of K: four i32.
 
-        In order: rows 0-7 and 8-15 of the first half of K, then of the second.  As A they are one mma.sync's operand; as B,
-        entries 0 and 2 are that of columns 0-7, entries 1 and 3 that of columns 8-15.
+        Of A: rows 0-7 and 8-15 of the first half of K, then of the second.  Of B: both halves of K of columns 0-7, then of
+        columns 8-15.
         """
         addresses = [kernel.offset(kernel.offset(shared, lane), fixed) for lane, fixed in self._places[block, step]]
         if self._tile.words:
