@@ -44,7 +44,7 @@ def outline_groups(entry: Any, groups: Iterable[Group], counts: Counter[str], *,
     ``counts`` numbers the kernels of each class.  ``pull_slices``: constant slices are taken inside the kernels.
     """
     leave = functions.return_op(entry)
-    kernels = []
+    kernels: list[Any] = []
     for group in groups:
         if group.kind is None:
             for op in group.ops:

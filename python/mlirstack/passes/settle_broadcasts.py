@@ -18,9 +18,9 @@ from mlirstack.pipeline.step import PythonPass
 
 @dataclass(frozen=True)
 class SettleBroadcasts(PythonPass):
-    """Before: linalg on tensors.  After: no ``scf.if`` that stretches a tensor where a size is 1 and passes it on where not::
+    """Before: linalg on tensors.  After: no ``scf.if`` that stretches a tensor where a size is 1 and else passes it on::
 
-        scf.if (%n == 1) { broadcast %x to %m } else { %x }      →      %x where %m is %n, else generic { %x[min(i, %n - 1)] }
+        scf.if (%n == 1) { broadcast %x to %m } else { %x }    →    %x if %m is %n, else generic { %x[min(i, %n - 1)] }
 
     An operand is either of the broadcast's size or of size 1, so that the last position is the right one in both cases.
     """
@@ -80,7 +80,8 @@ def _broadcast(stretched: Any, source: Any) -> _Broadcast | None:
 
 
 def _settled(branch: Any, broadcast: _Broadcast) -> Any:
-    size_of_source = functions.defining_op(branch.operands[0]).operands[0]
+    condition: Any = functions.defining_op(branch.operands[0])
+    size_of_source = condition.operands[0]
     if all(broadcast.sizes.get(axis) == size_of_source for axis in broadcast.axes):
         return broadcast.source
     with ir.InsertionPoint(branch), branch.location:
@@ -90,7 +91,8 @@ def _settled(branch: Any, broadcast: _Broadcast) -> Any:
 def _clamped_reads(broadcast: _Broadcast) -> Any:
     """A generic op that reads ``source`` no further than it goes."""
     arith, tensor, index = dialect("arith"), dialect("tensor"), ir.IndexType.get()
-    empty = functions.defining_op(broadcast.generic.operands[1]).clone().operation
+    made: Any = functions.defining_op(broadcast.generic.operands[1])
+    empty = made.clone().operation
     one = arith.ConstantOp(index, 1).result
     last = {}
     for axis in broadcast.axes:

@@ -35,7 +35,8 @@ def _rewrite(kernel: Kernel, values: HostValues, op: Any, depends: list[bool]) -
         raise StageError(f"no GPU code for '{op.name}' here", stage="mapped", op=op.name, location=source_line(op.location))
     buffer = values.buffers[memref]
     if op.name == "memref.dim":
-        axis = functions.integer(functions.defining_op(indices[0]).attributes["value"])
+        producer: Any = functions.defining_op(indices[0])
+        axis = functions.integer(producer.attributes["value"])
         op.results[0].replace_all_uses_with(values.constant(buffer.sizes[axis]).index())
         return
     numbers: list[Number] = []

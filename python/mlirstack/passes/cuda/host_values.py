@@ -53,12 +53,9 @@ class HostValues:
         """A host memref; its pointer, and what of its shape and strides is only known at run time, become parameters."""
         if memref not in self._buffers:
             kind = ir.MemRefType(memref.type)
-            strides, _ = kind.get_strides_and_offset()
             sizes = tuple(self.size(memref, axis) for axis in range(kind.rank))
-            dynamic = ir.ShapedType.get_dynamic_stride_or_offset()
-            given = tuple(s if s != dynamic else self._stride(memref, i) for i, s in enumerate(strides))
-            pointer = self.kernel.pointer(memref)
-            self._buffers[memref] = DeviceBuffer(pointer, kind.element_type, sizes, given)
+            strides = self._strides_without_gaps(sizes) if is_identity(kind) else self._strides(memref, kind)
+            self._buffers[memref] = DeviceBuffer(self.kernel.pointer(memref), kind.element_type, sizes, strides)
         return self._buffers[memref]
 
     def size(self, memref: Any, axis: int) -> Number:
@@ -104,11 +101,29 @@ class HostValues:
         with ir.InsertionPoint(self.kernel.block), self.kernel.location:
             return cut(kind, passed).result
 
-    def _stride(self, memref: Any, axis: int) -> Number:
+    def _strides(self, memref: Any, kind: Any) -> tuple[Number, ...]:
+        strides, _ = kind.get_strides_and_offset()
+        dynamic = ir.ShapedType.get_dynamic_stride_or_offset()
+        if dynamic not in strides:
+            return tuple(strides)
         with host(self.kernel.function), self.kernel.location:
             metadata = dialect("memref").ExtractStridedMetadataOp(memref)
-        rank = ir.MemRefType(memref.type).rank
-        return self.dimension(metadata.results[2 + rank + axis])
+        given = list(metadata.results)[2 + kind.rank :]
+        return tuple(self.dimension(given[i]) if s == dynamic else s for i, s in enumerate(strides))
+
+    def _strides_without_gaps(self, sizes: Sequence[Number]) -> tuple[Number, ...]:
+        strides: list[Number] = []
+        step: Number = 1
+        with ir.InsertionPoint(self.kernel.block), self.kernel.location:
+            for size in reversed(sizes):
+                strides.append(step)
+                step = size * step
+        return tuple(reversed(strides))
+
+
+def is_identity(kind: Any) -> bool:
+    """Has a memref type neither gaps nor an offset?"""
+    return bool(kind.affine_map == ir.AffineMap.get_identity(kind.rank))
 
 
 def host(function: Any) -> Any:

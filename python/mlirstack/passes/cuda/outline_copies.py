@@ -12,6 +12,7 @@ from typing import Any
 from mlirstack.bindings import dialect, ir
 from mlirstack.ir import kernels
 from mlirstack.passes import functions
+from mlirstack.passes.cuda.host_values import is_identity
 from mlirstack.passes.regions import clone_with, external_values, is_constant
 from mlirstack.pipeline.step import PythonPass
 from mlirstack.schedules.cuda.emitter import GENERAL, SCHEDULE, Choice
@@ -49,7 +50,7 @@ def _is_contiguous(memref: Any) -> bool:
         is_unit = not kind.is_dynamic_dim(axis) and kind.get_dim_size(axis) == 1
         if strides[axis] != expected and not is_unit:
             # A dynamic stride is the product of the sizes behind it where the layout is the identity.
-            return str(kind.layout) == str(ir.AffineMapAttr.get(ir.AffineMap.get_identity(kind.rank)))
+            return is_identity(kind)
         expected *= kind.get_dim_size(axis)
     return True
 
@@ -66,7 +67,8 @@ def _outline(entry: Any, op: Any, name: str) -> None:
     with ir.InsertionPoint(block), op.location:
         for value in outside:
             if value not in mapping:
-                mapping[value] = functions.defining_op(value).clone().operation.results[0]
+                constant: Any = functions.defining_op(value)
+                mapping[value] = constant.clone().operation.results[0]
         clone_with(op, mapping)
         dialect("func").ReturnOp([])
     with ir.InsertionPoint(op), op.location:
