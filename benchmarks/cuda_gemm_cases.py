@@ -1,4 +1,4 @@
-"""Matrix products: sizes of large language models, cubes, few rows, odd sizes, all layouts, batches, and what follows them."""
+"""Matrix products: sizes of language models, cubes, few rows, odd sizes, all layouts, batches, and what follows them."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class ScaledProduct(nn.Module):
 
 
 class Linear(nn.Module):
-    """A linear layer with what follows it: "none", "relu", "gelu", "gelu_tanh" or "silu", then a residual if there is one."""
+    """A linear layer and what follows it: "none", "relu", "gelu", "gelu_tanh" or "silu", then a residual if there is one."""
 
     def __init__(self, inputs: int, outputs: int, activation: str) -> None:
         super().__init__()
