@@ -7,8 +7,8 @@ none of them looks at loops or affine maps.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
 from typing import Any
 
 from mlirstack.bindings import ir
@@ -88,16 +88,15 @@ class Output:
 
 
 @dataclass(frozen=True)
-class Contraction:
-    """The whole of it.  ``batches`` are sizes of the batch axes, outermost first (empty: one product).
+class Product:
+    """A sum of products over K for each row, column and batch, whatever its factors, and what comes after it.
 
-    ``accumulator`` is the MLIR type that the sum has in the IR.  The product is ``scale * Σ + initial``; ``initial`` is an
-    :class:`Access`, a :class:`Result` or None for zero.  ``a`` has the rows of the outputs, ``b`` their columns.
+    ``batches`` are sizes of the batch axes, outermost first (empty: one product).  ``accumulator`` is the MLIR type that the
+    sum has in the IR.  The product is ``scale * Σ + initial``; ``initial`` is an :class:`Access`, a :class:`Result`, a
+    constant or None for zero.
     """
 
     node: Node
-    a: Matrix
-    b: Matrix
     m: int
     n: int
     k: int
@@ -128,6 +127,14 @@ class Contraction:
         return tuple(source for source in sources if isinstance(source, Access))
 
 
+@dataclass(frozen=True)
+class Contraction(Product):
+    """A product of two matrices: ``a`` has the rows of the outputs, ``b`` their columns."""
+
+    a: Matrix
+    b: Matrix
+
+
 def match_contraction(graph: KernelGraph) -> Contraction | None:
     """``graph`` as a matrix product; None where it is something else, or has a size 0 or a dynamic size."""
     if not graph.is_plain:
@@ -137,21 +144,48 @@ def match_contraction(graph: KernelGraph) -> Contraction | None:
         return None
     body = multiply_add(found[0])
     roles = Roles.of(found[0], body) if body is not None else None
-    return _Builder(graph, roles, body).build() if roles is not None and body is not None else None
+    if roles is None or body is None:
+        return None
+    product = product_around(graph, roles, body)
+    if product is None:
+        return None
+    a, b = (_matrix(roles, number, body.signed[number]) for number in (roles.first, 1 - roles.first))
+    return Contraction(**{field.name: getattr(product, field.name) for field in fields(product)}, a=a, b=b)
+
+
+def product_around(graph: KernelGraph, roles: Roles, body: Body, absorbed: Sequence[Node] = ()) -> Product | None:
+    """The product whose loops have these roles, with everything around it; None where something cannot be followed.
+
+    ``absorbed``: nodes that are part of a factor.
+    """
+    return _Builder(graph, roles, body, absorbed).build()
+
+
+def _matrix(roles: Roles, number: int, signed: bool) -> Matrix:
+    operand = roles.node.inputs[number]
+    strides = loop_strides(operand, len(roles.node.sizes))
+    assert strides is not None and operand.tensor is not None
+    rows = roles.rows if number == roles.first else roles.columns
+    k = roles.size(roles.k)
+    k_stride = strides[roles.k[-1]] if roles.k else 1
+    row_stride = strides[rows[-1]] if rows else (k if k_stride == 1 else 1)
+    batches = tuple(strides[group[-1]] for group in roles.batches)
+    return Matrix(operand.tensor, roles.size(rows), row_stride, k_stride, batches, signed)
 
 
 class _Builder:
     """Follows the graph from the product to the outputs, and from extra operands back to their tensors."""
 
-    def __init__(self, graph: KernelGraph, roles: Roles, body: Body) -> None:
+    def __init__(self, graph: KernelGraph, roles: Roles, body: Body, absorbed: Sequence[Node]) -> None:
         self._graph = graph
+        self._absorbed = frozenset(absorbed)
         self._roles = roles
         self._body = body
         self._steps: list[Step] = []
         self._done: dict[tuple[Node, Loops], int] = {}  # node at loops → its step
         self._places: dict[Tensor, tuple[Result, Loops]] = {}  # what depends on the product, and its dimensions' loops
 
-    def build(self) -> Contraction | None:
+    def build(self) -> Product | None:
         roles, node = self._roles, self._roles.node
         operand = node.outputs[0]
         assert operand.tensor is not None
@@ -164,27 +198,14 @@ class _Builder:
             if any(o.tensor in self._places for o in other.inputs) and not self._follow(other):
                 return None
         outputs = self._outputs()
-        used = {step.node for step in self._steps} | {node}
+        used = {step.node for step in self._steps} | {node} | self._absorbed
         if outputs is None or any(other not in used for other in self._graph.nodes):
             return None
-        matrices = [self._matrix(number) for number in (roles.first, 1 - roles.first)]
-        return Contraction(
-            node, matrices[0], matrices[1], roles.size(roles.rows), roles.size(roles.columns), roles.size(roles.k),
+        return Product(
+            node, roles.size(roles.rows), roles.size(roles.columns), roles.size(roles.k),
             tuple(roles.size(group) for group in roles.batches), operand.tensor.element, self._body.scale, initial,
             tuple(self._steps), outputs,
         )  # fmt: skip
-
-    def _matrix(self, number: int) -> Matrix:
-        roles = self._roles
-        operand = roles.node.inputs[number]
-        strides = loop_strides(operand, len(roles.node.sizes))
-        assert strides is not None and operand.tensor is not None
-        rows = roles.rows if number == roles.first else roles.columns
-        k = roles.size(roles.k)
-        k_stride = strides[roles.k[-1]] if roles.k else 1
-        row_stride = strides[rows[-1]] if rows else (k if k_stride == 1 else 1)
-        batches = tuple(strides[group[-1]] for group in roles.batches)
-        return Matrix(operand.tensor, roles.size(rows), row_stride, k_stride, batches, self._body.signed[number])
 
     def _clean(self, loops: Loops) -> Loops:
         """Loops of size 1 left out: any index of theirs is 0."""

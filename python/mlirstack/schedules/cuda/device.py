@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Any
 
 from mlirstack.errors import UsageError
 
@@ -51,7 +52,7 @@ class Device:
         return self.capability >= 89
 
 
-_H200 = {
+_H200: dict[str, Any] = {
     "multiprocessors": 132,
     "shared_per_block": 227 * 1024,
     "shared_per_multiprocessor": 228 * 1024,

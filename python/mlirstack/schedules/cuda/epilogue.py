@@ -1,4 +1,4 @@
-"""What comes after a matrix product, on accumulators in registers: the steps of a :class:`Contraction`, run by run.
+"""What comes after a matrix product, on accumulators in registers: the steps of a :class:`Product`, run by run.
 
 A run is a few accumulators of adjacent columns of one row.  Extra operands are loaded as wide as layout and edges allow,
 row vectors and column vectors once per tile; every step is computed in the order and with the roundings of the IR.  Shared
@@ -15,7 +15,7 @@ from mlirstack.passes import functions
 from mlirstack.schedules.cuda import vectors
 from mlirstack.schedules.cuda.access import Access, Digits
 from mlirstack.schedules.cuda.approximate import Approximation
-from mlirstack.schedules.cuda.contraction import PRODUCT, Contraction, Result, Source, Step
+from mlirstack.schedules.cuda.contraction import PRODUCT, Product, Result, Source, Step
 from mlirstack.schedules.cuda.graph import Tensor
 from mlirstack.schedules.cuda.kernel import Kernel
 from mlirstack.schedules.cuda.values import Bool, Float, Int
@@ -33,7 +33,7 @@ class Epilogue:
     def __init__(
         self,
         kernel: Kernel,
-        contraction: Contraction,
+        contraction: Product,
         *,
         tile_rows: int,
         tile_columns: int,

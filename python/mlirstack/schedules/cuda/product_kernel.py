@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from mlirstack.schedules.cuda.contraction import Contraction
+from mlirstack.schedules.cuda.contraction import Product
 from mlirstack.schedules.cuda.epilogue import Epilogue
 from mlirstack.schedules.cuda.factors import Factor
 from mlirstack.schedules.cuda.kernel import Kernel
@@ -76,7 +76,7 @@ class Engine(Protocol):
 class ProductKernel:
     """One product: what is multiplied, what comes after it, and how it is cut."""
 
-    contraction: Contraction
+    contraction: Product
     factors: tuple[Factor, Factor]
     engine: Engine
     splits: int

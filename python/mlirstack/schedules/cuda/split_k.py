@@ -10,7 +10,7 @@ from typing import Any
 
 from mlirstack.bindings import dialect, ir
 from mlirstack.schedules.cuda import vectors
-from mlirstack.schedules.cuda.contraction import Contraction
+from mlirstack.schedules.cuda.contraction import Product
 from mlirstack.schedules.cuda.epilogue import Epilogue
 from mlirstack.schedules.cuda.kernel import Kernel
 from mlirstack.schedules.cuda.values import Float, Int
@@ -28,11 +28,11 @@ class PartialSums:
 
     buffer: Any
     element: Any
-    contraction: Contraction
+    contraction: Product
     splits: int
 
     @staticmethod
-    def allocate(function: Any, contraction: Contraction, splits: int, element: Any) -> PartialSums:
+    def allocate(function: Any, contraction: Product, splits: int, element: Any) -> PartialSums:
         """Make the temporary, in front of all launches of ``function``."""
         count = splits * contraction.batch * contraction.m * _pitch(contraction)
         with ir.InsertionPoint.at_block_begin(function.regions[0].blocks[0]), function.location:
@@ -86,7 +86,7 @@ class PartialSums:
         kernel.launch((-(-total // _THREADS),))
 
 
-def _pitch(contraction: Contraction) -> int:
+def _pitch(contraction: Product) -> int:
     """Sums from row to row of the temporary: whole runs of any type."""
     return -(-contraction.n // _PITCH_UNIT) * _PITCH_UNIT
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlirstack.schedules.cuda import vectors
-from mlirstack.schedules.cuda.contraction import Contraction
+from mlirstack.schedules.cuda.contraction import Product
 from mlirstack.schedules.cuda.kernel import Kernel
 from mlirstack.schedules.cuda.sums import Sums
 from mlirstack.schedules.cuda.values import Int
@@ -86,7 +86,7 @@ class Staging:
         return [value for piece in pieces for value in vectors.load(kernel, element, piece, width)]
 
 
-def staging_for(contraction: Contraction, rows: int, columns: int, direct_run: int) -> Staging | None:
+def staging_for(contraction: Product, rows: int, columns: int, direct_run: int) -> Staging | None:
     """How the results of ``contraction`` are written: 16 bytes a thread where their layout allows it.
 
     None where threads hold runs of ``direct_run`` columns that may be stored as they are.
