@@ -17,7 +17,15 @@ from mlirstack.schedules.cuda.emitter import Parameters
 from mlirstack.schedules.cuda.graph import KernelGraph, Tensor
 from mlirstack.schedules.cuda.kernel import Kernel
 from mlirstack.schedules.cuda.loops import Access, Loop, Space, collapse, match_loops, split_index, vector_limit
-from mlirstack.schedules.cuda.tile import Memory, Nest, Tile, has_plain_bodies, is_computable, written_tensors
+from mlirstack.schedules.cuda.tile import (
+    Memory,
+    Nest,
+    Tile,
+    has_plain_bodies,
+    initial_reads,
+    is_computable,
+    written_tensors,
+)
 from mlirstack.schedules.cuda.values import Bool, Int
 from mlirstack.schedules.cuda.vectors import Cache
 
@@ -94,16 +102,6 @@ def plan_of(graph: KernelGraph) -> Plan | None:
     accesses = [*reads, *(space.writes[tensor] for tensor in results)]
     loops = collapse(space.sizes, order, accesses)
     return Plan(graph, space, tuple(loops), tuple(reads), tuple(results))
-
-
-def initial_reads(graph: KernelGraph, space: Space) -> list[Access]:
-    """Accesses to the arguments that outputs start from."""
-    return [
-        space.writes[output.tensor].of(start)
-        for node in graph.nodes
-        for output, start in zip(node.outputs, node.initial, strict=True)
-        if isinstance(start, Tensor) and output.tensor is not None
-    ]
 
 
 class Elementwise:

@@ -6,6 +6,7 @@ Two kinds: outputs that are each combined by one operation (sums, products, extr
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from mlirstack.bindings import dialect, ir
 from mlirstack.passes import functions
 from mlirstack.schedules.cuda.graph import Node
+from mlirstack.schedules.cuda.values import tree
 
 if TYPE_CHECKING:
     from mlirstack.schedules.cuda.kernel import Kernel
@@ -70,6 +72,10 @@ class Combined:
         return [_apply(op, *pair) for op, *pair in zip(self.combiners, a, b, strict=True)]
 
     append = merge
+
+    def fold(self, parts: Sequence[Sequence[Any]]) -> list[Any]:
+        """Partial results, in the order of the loop, as one: pairwise, for a short chain of dependent operations."""
+        return list(tree(self.merge, list(parts)))
 
     def finish(self, total: Sequence[Any], start: Sequence[Any]) -> list[Any]:
         """The outputs, given what they hold before the op."""
@@ -137,6 +143,10 @@ class Selected:
         equals = arith.SelectOp(after, larger, smaller).result
         same = arith.CmpIOp(arith.CmpIPredicate.eq, after, before).result
         return self._choose(arith.SelectOp(same, equals, after).result, b, a)
+
+    def fold(self, parts: Sequence[Sequence[Any]]) -> list[Any]:
+        """Partial results, in the order of the loop, as one."""
+        return list(functools.reduce(self.append, parts))
 
     def finish(self, total: Sequence[Any], start: Sequence[Any]) -> list[Any]:
         """The outputs: partial results started from ``start`` already."""

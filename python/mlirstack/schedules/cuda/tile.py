@@ -180,16 +180,23 @@ class Tile:
                     missing[access, point] = None
         self._load([(access, max(point[0], 0)) for access, point in missing])
 
-    def store(self, tensor: Tensor, vector: int, cache: Cache = Cache.NORMAL, guards: Sequence[Bool | None] = ()) -> None:
+    def store(
+        self,
+        tensor: Tensor,
+        vector: int,
+        cache: Cache = Cache.NORMAL,
+        guards: Sequence[Bool | None] = (),
+        unguarded: frozenset[int] = frozenset(),
+    ) -> None:
         """Store the lanes of one vector of a computed tensor, where all ``guards`` hold.
 
-        Where the tensor does not depend on a loop, only the threads at index 0 of that loop store.
+        Where the tensor does not depend on a loop, only threads at index 0 of that loop store, ``unguarded`` loops aside.
         """
         access = self.nest.space.writes[tensor]
         values = [self.at(tensor, (vector, lane)) for lane in range(self.nest.lanes)]
         conditions = [guard for guard in guards if guard is not None]
         for number, stride in enumerate(self.nest.strides(access)):
-            if stride == 0:
+            if stride == 0 and number not in unguarded:
                 conditions.append(self._index(vector)[number].equals(0))
         pointer = self._address(access, vector)
 
@@ -310,6 +317,16 @@ def written_tensors(graph: KernelGraph) -> list[Tensor]:
             elif isinstance(output.value.owner, ir.Block):
                 last[output.value] = tensor
     return [*leaving, *last.values()]
+
+
+def initial_reads(graph: KernelGraph, space: Space) -> list[Access]:
+    """Accesses to the arguments that outputs start from."""
+    return [
+        space.writes[output.tensor].of(start)
+        for node in graph.nodes
+        for output, start in zip(node.outputs, node.initial, strict=True)
+        if isinstance(start, Tensor) and output.tensor is not None
+    ]
 
 
 def outputs_of(node: Node) -> list[Tensor]:
