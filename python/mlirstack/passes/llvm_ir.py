@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 import struct
 from dataclasses import dataclass
+from fractions import Fraction
+from functools import cache
 from typing import Any
 
 from mlirstack.bindings import dialect
@@ -102,17 +104,25 @@ def _bits(literal: str, kind: str) -> int:
         payload = re.search(r"\((0x[0-9A-Fa-f]+)\)", body)
         quiet = 0 if body.startswith("s") else 1 << (fraction - 1)
         return sign | everything | quiet | (int(payload[1], 16) if payload else 0)
-    # Decimal is printed only where it is exact in the type, so rounding through double loses nothing.
-    return sign | _pack(float(body), kind)
+    return sign | _nearest(body, kind)
 
 
-def _pack(value: float, kind: str) -> int:
-    if kind == "double":
-        return int.from_bytes(struct.pack("<d", value), "little")
-    if kind == "half":
-        return int.from_bytes(struct.pack("<e", value), "little")
-    single = int.from_bytes(struct.pack("<f", value), "little")
-    return single >> 16 if kind == "bfloat" else single
+@cache
+def _nearest(decimal: str, kind: str) -> int:
+    """The bit pattern nearest to a decimal number, ties to even.
+
+    LLVM prints as many digits as tell a value from its neighbours, so the number is rarely exact, and rounding it to a
+    double first could cross the middle between two neighbours.
+    """
+    exponent, fraction = _FORMATS[kind]
+    value = Fraction(decimal)
+    if value == 0:
+        return 0
+    bias = (1 << (exponent - 1)) - 1
+    magnitude = value.numerator.bit_length() - value.denominator.bit_length()  # or one more than the power of two below
+    power = max(magnitude if value >= Fraction(2) ** magnitude else magnitude - 1, 1 - bias)
+    # The leading one of a normal number counts as one step of the exponent; a subnormal number has none.
+    return ((power + bias - 1) << fraction) + round(value / Fraction(2) ** (power - fraction))
 
 
 def _hexadecimal(bits: int, kind: str) -> str:
