@@ -30,9 +30,9 @@ class Function:
 
 @dataclass(frozen=True)
 class ExpandKernelOps(PythonPass):
-    """Before: kernels in gpu, arith, math and memref ops.  After: none of them is one that convert-gpu-to-nvvm refuses or
-    leaves behind: integer powers, 8-bit floats, shuffles of other than 32 bits, reductions of a warp, reductions of narrow
-    floats over a block, atomic products."""
+    """Before: kernels in gpu, arith, math and memref ops.  After: none of them is one that convert-gpu-to-nvvm refuses,
+    leaves behind or gets wrong: integer powers, powers with exponents of other than 32 bits, 8-bit floats, shuffles of other
+    than 32 bits, reductions of a warp, reductions of narrow floats over a block, atomic products."""
 
     name = "mlirstack-nvvm-expand"
 
@@ -210,11 +210,30 @@ def _expand_atomic_product(op: Any) -> None:
     op.erase()
 
 
+def _fit_exponent(op: Any) -> None:
+    """``math.fpowi`` with an exponent of 32 bits, which is what libdevice has; wider ones become floats, as in eager."""
+    base, exponent = op.operands
+    width = ir.IntegerType(getattr(exponent.type, "element_type", exponent.type)).width
+    if width == 32:
+        return
+    arith = dialect("arith")
+    with ir.InsertionPoint(op), op.location:
+        if width < 32:
+            narrow = ir.IntegerType.get_signless(32)
+            kind = ir.VectorType.get(exponent.type.shape, narrow) if isinstance(exponent.type, ir.VectorType) else narrow
+            op.operands[1] = arith.extsi(kind, exponent)
+            return
+        power = dialect("math").powf(base, arith.sitofp(base.type, exponent))
+    op.results[0].replace_all_uses_with(power)
+    op.erase()
+
+
 def _atomic_kind(op: Any) -> str:
     return str(dialect("arith").AtomicRMWKind(ir.IntegerAttr(op.attributes["kind"]).value))
 
 
 _REWRITES: dict[str, Callable[[Any], None]] = {
     "gpu.all_reduce": _widen_block_reduction,
+    "math.fpowi": _fit_exponent,
     "memref.atomic_rmw": _expand_atomic_product,
 }

@@ -1,12 +1,11 @@
 """LLVM IR to PTX by llvmlite's NVPTX back end, NVIDIA's libdevice linked in.
 
-Shared memory is addressed in 32 bits (one kernel went from 162 to 126 registers that way).  No fast-math: libdevice is told
-nothing, so denormals stay, and f32 division and square root are IEEE's, as in eager's own kernels.
+Shared memory is addressed in 32 bits (one kernel went from 162 to 126 registers that way).  No fast-math: denormals stay, and
+f32 division and square root are IEEE's, as in eager's own kernels.
 """
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -15,6 +14,13 @@ from mlirstack.errors import StageError
 from mlirstack.passes.cuda.device_code import LLVM_COMMENT, PTX_COMMENT, TRIPLE, DeviceCode
 from mlirstack.passes.cuda.toolkit import libdevice, ptx_for
 from mlirstack.pipeline.step import Translation
+
+
+_OPTIONS = (
+    "-nvptx-short-ptr",
+    # libdevice asks; what LLVM has no answer for counts as no, and square roots would be approximate.
+    "-nvvm-reflect-add=__CUDA_PREC_SQRT=1",
+)
 
 
 @dataclass(frozen=True)
@@ -57,10 +63,11 @@ def ptx_of(text: str, arch: str, features: str, opt_level: int = 3) -> str:
 
 @cache
 def _backend() -> Any:
-    """llvmlite, its NVPTX back end ready.  The option belongs to that back end alone, other targets never look at it."""
+    """llvmlite, its NVPTX back end ready.  Options are global to a process, but other targets never look at these."""
     import llvmlite.binding as llvm
 
-    llvm.set_option("mlirstack", "-nvptx-short-ptr")
+    for option in _OPTIONS:
+        llvm.set_option("mlirstack", option)
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     return llvm
@@ -73,15 +80,18 @@ def _libdevice_bitcode() -> bytes:
 
 def _link_libdevice(module: Any) -> None:
     """Link what ``module`` calls of libdevice; its functions become internal, so that LLVM inlines and drops them."""
-    if not any(function.is_declaration and function.name.startswith("__nv_") for function in module.functions):
+    called = {f.name: f for f in module.functions if f.is_declaration and f.name.startswith("__nv_")}
+    if not called:
         return
     own = {function.name for function in module.functions if not function.is_declaration}
     library = _backend().parse_bitcode(_libdevice_bitcode())
     library.triple, library.data_layout = module.triple, module.data_layout
+    offered = {f.name: str(f.global_value_type) for f in library.functions if f.name in called}
+    for name, function in called.items():
+        if offered.get(name) != str(function.global_value_type):
+            has = f"{name} as {offered[name]}" if name in offered else f"no function {name}"
+            raise StageError(f"libdevice has {has}; {function.global_value_type} is called", stage="ptx")
     module.link_in(library)
     for function in module.functions:
         if not function.is_declaration and function.name not in own:
             function.linkage = "internal"
-    absent = [f.name for f in module.functions if f.is_declaration and re.match(r"__nv_", f.name)]
-    if absent:
-        raise StageError(f"libdevice has no function {', '.join(absent)}", stage="ptx")
