@@ -173,6 +173,8 @@ class KernelGraph:
             return
         if name == "linalg.fill":
             self._fill(op)
+        elif name == "memref.copy" and _is_temporary(op.operands[1]):
+            self._copy(*op.operands)
         elif name.startswith("linalg.") and dialect("linalg").get_indexing_maps(op) is not None:
             self._add_structured(op)
         else:
@@ -183,6 +185,14 @@ class KernelGraph:
         for value in (*op.results, target):
             self._fills[value] = scalar
             self._current.pop(value, None)
+
+    def _copy(self, source: Any, target: Any) -> None:
+        """A temporary that holds what another buffer holds: bufferization makes them where a value is needed twice."""
+        if source in self._fills:
+            self._fills[target] = self._fills[source]
+        else:
+            self._fills.pop(target, None)
+            self._current[target] = self._lookup(source)
 
     def _add_structured(self, op: Any) -> None:
         maps = [ir.AffineMapAttr(m).value for m in dialect("linalg").get_indexing_maps(op)]
@@ -249,6 +259,11 @@ class KernelGraph:
 
 def _tensors(operands: Sequence[Operand]) -> Iterator[Tensor]:
     return (o.tensor for o in operands if o.tensor is not None)
+
+
+def _is_temporary(value: Any) -> bool:
+    producer = functions.defining_op(value)
+    return producer is not None and producer.name == "memref.alloc"
 
 
 def _shaped_type(kind: Any) -> bool:

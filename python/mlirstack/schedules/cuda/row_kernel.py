@@ -178,7 +178,8 @@ class RowKernel:
 
         def indices(vector: int) -> Sequence[Int]:
             column = self._column(base, vector)
-            if clamp:
+            is_inside = isinstance(base, int) and base + (vector + 1) * self.shape.team <= self.column_vectors
+            if clamp and not is_inside:
                 column = column.minimum(self.column_vectors - 1)
             return [*self.row_indices, *self._split(column, sizes, self.column_lanes)]
 
