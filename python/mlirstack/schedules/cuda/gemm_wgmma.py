@@ -15,7 +15,7 @@ from mlirstack.schedules.cuda.device import Device
 from mlirstack.schedules.cuda.emitter import Parameter, Parameters
 from mlirstack.schedules.cuda.gemm_mma import operands_of
 from mlirstack.schedules.cuda.graph import KernelGraph
-from mlirstack.schedules.cuda.padding import padded_copy
+from mlirstack.schedules.cuda.padded_factor import padded_copy
 from mlirstack.schedules.cuda.tensor_core import Operands
 from mlirstack.schedules.cuda.wgmma_choice import candidates
 from mlirstack.schedules.cuda.wgmma_kernel import write_wgmma

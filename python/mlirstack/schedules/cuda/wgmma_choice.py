@@ -12,7 +12,7 @@ from math import ceil
 from mlirstack.schedules.cuda import vectors
 from mlirstack.schedules.cuda.contraction import Contraction
 from mlirstack.schedules.cuda.device import Device
-from mlirstack.schedules.cuda.padding import padded_bytes
+from mlirstack.schedules.cuda.padded_factor import padded_bytes
 from mlirstack.schedules.cuda.tensor_core import Operands
 from mlirstack.schedules.cuda.wgmma_tile import WgmmaProblem, WgmmaTile, loadable
 
