@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import gcd
 from typing import Any, Protocol
 
-from mlirstack.schedules.cuda.contraction import Matrix
+from mlirstack.schedules.cuda.contraction import Contraction, Matrix
 from mlirstack.schedules.cuda.kernel import Kernel
 from mlirstack.schedules.cuda.matrix_lines import Lines, MatrixLayout, MatrixLines
 from mlirstack.schedules.cuda.tensor_core import CHUNK
@@ -91,3 +91,8 @@ class MatrixFactor:
         """See :class:`Factor`."""
         layout = self.layout
         return MatrixLines(layout, checks_rows=layout.rows % tile_rows != 0, checks_k=padded_k != layout.k)
+
+
+def factors_of(contraction: Contraction) -> tuple[Factor, Factor]:
+    """The matrices of a contraction as factors."""
+    return MatrixFactor(contraction.a, contraction.k), MatrixFactor(contraction.b, contraction.k)

@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 from mlirstack.bindings import ir
-from mlirstack.schedules.cuda.contraction import Contraction, match_contraction
+from mlirstack.schedules.cuda.contraction import Product, match_contraction
 from mlirstack.schedules.cuda.device import Device
 from mlirstack.schedules.cuda.emitter import Parameters
-from mlirstack.schedules.cuda.factors import MatrixFactor
+from mlirstack.schedules.cuda.factors import Factor, factors_of
 from mlirstack.schedules.cuda.fma_choice import fma_cut_of, fma_cuts
 from mlirstack.schedules.cuda.fma_engine import FmaEngine
 from mlirstack.schedules.cuda.graph import KernelGraph
@@ -35,8 +35,10 @@ class FmaGemm:
     def candidates(self, graph: KernelGraph, device: Device) -> list[Parameters]:
         """See :class:`~mlirstack.schedules.cuda.emitter.Emitter`."""
         contraction = match_contraction(graph)
-        element = sum_type(contraction) if contraction is not None else None
-        if contraction is None or element is None:
+        if contraction is None:
+            return []
+        element = sum_type(contraction, factors_of(contraction))
+        if element is None:
             return []
         c = contraction
         return [cut.parameters() for cut in fma_cuts(c.m, c.n, c.k, c.batch, int(element.width) // 8, device)]
@@ -45,19 +47,19 @@ class FmaGemm:
         """See :class:`~mlirstack.schedules.cuda.emitter.Emitter`."""
         contraction = match_contraction(graph)
         assert contraction is not None
-        element = sum_type(contraction)
+        factors = factors_of(contraction)
+        element = sum_type(contraction, factors)
         assert element is not None
         cut = fma_cut_of({name: int(value) for name, value in parameters.items()})
-        factors = (MatrixFactor(contraction.a, contraction.k), MatrixFactor(contraction.b, contraction.k))
         engine = FmaEngine(cut.tile, element)
         ProductKernel(contraction, factors, engine, cut.splits, cut.group, self.name).write(function)
 
 
-def sum_type(contraction: Contraction) -> Any:
+def sum_type(product: Product, factors: tuple[Factor, Factor]) -> Any:
     """The MLIR type to sum in: that of the IR, at least 32 bits; None where the factors cannot be brought to it."""
-    accumulator = contraction.accumulator
+    accumulator = product.accumulator
     names = _INTEGERS if isinstance(accumulator, ir.IntegerType) else _FLOATS
-    elements = [contraction.a.element, contraction.b.element]
+    elements = [factor.element for factor in factors]
     if any(str(kind) not in names for kind in (*elements, accumulator)):
         return None
     width = max(32, int(accumulator.width))

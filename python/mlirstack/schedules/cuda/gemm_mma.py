@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 from mlirstack.bindings import ir
-from mlirstack.schedules.cuda.contraction import Contraction, Matrix, match_contraction
+from mlirstack.schedules.cuda.contraction import Contraction, Product, match_contraction
 from mlirstack.schedules.cuda.device import Device
 from mlirstack.schedules.cuda.emitter import Parameters
-from mlirstack.schedules.cuda.factors import Factor, MatrixFactor
+from mlirstack.schedules.cuda.factors import Factor, factors_of
 from mlirstack.schedules.cuda.graph import KernelGraph
 from mlirstack.schedules.cuda.mma_choice import Problem, cut_of, cuts
 from mlirstack.schedules.cuda.mma_engine import MmaEngine, gathers
@@ -35,42 +35,46 @@ class MmaGemm:
     def candidates(self, graph: KernelGraph, device: Device) -> list[Parameters]:
         """See :class:`~mlirstack.schedules.cuda.emitter.Emitter`."""
         contraction = match_contraction(graph)
-        operands = operands_of(contraction, device) if contraction is not None else None
-        if contraction is None or operands is None:
+        if contraction is None:
             return []
-        return [cut.parameters() for cut in cuts(problem_of(contraction, factors_of(contraction), operands), device)]
+        factors = factors_of(contraction)
+        operands = operands_for(contraction, factors, device)
+        if operands is None:
+            return []
+        return [cut.parameters() for cut in cuts(problem_of(contraction, factors, operands), device)]
 
     def emit(self, function: Any, graph: KernelGraph, parameters: Parameters, device: Device) -> None:
         """See :class:`~mlirstack.schedules.cuda.emitter.Emitter`."""
         contraction = match_contraction(graph)
         assert contraction is not None
-        operands = operands_of(contraction, device)
+        factors = factors_of(contraction)
+        operands = operands_for(contraction, factors, device)
         assert operands is not None
         cut = cut_of({name: int(value) for name, value in parameters.items()})
         engine = MmaEngine(cut.tile, operands)
-        ProductKernel(contraction, factors_of(contraction), engine, cut.splits, cut.group, self.name).write(function)
-
-
-def factors_of(contraction: Contraction) -> tuple[Factor, Factor]:
-    """The matrices of a contraction as factors."""
-    return MatrixFactor(contraction.a, contraction.k), MatrixFactor(contraction.b, contraction.k)
+        ProductKernel(contraction, factors, engine, cut.splits, cut.group, self.name).write(function)
 
 
 def operands_of(contraction: Contraction, device: Device) -> Operands | None:
+    """:func:`operands_for` a product of matrices."""
+    return operands_for(contraction, factors_of(contraction), device)
+
+
+def operands_for(product: Product, factors: tuple[Factor, Factor], device: Device) -> Operands | None:
     """What the tensor cores of ``device`` call the factors' type; None where they do not multiply it exactly."""
-    a, b = contraction.a, contraction.b
+    a, b = factors
     if device.capability < 80 or str(a.element) != str(b.element):
         return None
     name = _integer_name(a, b) if isinstance(a.element, ir.IntegerType) else _NAMES.get(str(a.element))
     if name is None or (name == "tf32" and not device.allow_tf32):
         return None
     operands = OPERANDS[name]
-    if device.capability < operands.capability or not _can_sum(contraction.accumulator, operands):
+    if device.capability < operands.capability or not _can_sum(product.accumulator, operands):
         return None
     return operands
 
 
-def _integer_name(a: Matrix, b: Matrix) -> str | None:
+def _integer_name(a: Factor, b: Factor) -> str | None:
     if int(a.element.width) != 8 or a.signed != b.signed:
         return None
     return "s8" if a.signed else "u8"
@@ -83,9 +87,9 @@ def _can_sum(accumulator: Any, operands: Operands) -> bool:
     return str(accumulator) in ("f32", "f16", "bf16")
 
 
-def problem_of(contraction: Contraction, factors: tuple[Factor, Factor], operands: Operands) -> Problem:
+def problem_of(product: Product, factors: tuple[Factor, Factor], operands: Operands) -> Problem:
     """What the choice of tiles depends on."""
-    c = contraction
+    p = product
     gathered = any(gathers(factor) for factor in factors)
     rows = any(f.layout is not None and not f.layout.k_major and not gathers(f) for f in factors)
-    return Problem(c.m, c.n, c.k, c.batch, operands, gathered, rows)
+    return Problem(p.m, p.n, p.k, p.batch, operands, gathered, rows)
