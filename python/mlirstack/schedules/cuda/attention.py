@@ -1,7 +1,8 @@
 """Attention as one kernel: which graphs are taken, with which tile sizes, and which of the kernels is written.
 
 Scores never reach memory.  On sm_90a, f16 and bf16 run on warpgroup products fed by the copy engine
-(:mod:`~mlirstack.schedules.cuda.attention_wgmma`).
+(:mod:`~mlirstack.schedules.cuda.attention_wgmma`); float32 runs everywhere, exactly
+(:mod:`~mlirstack.schedules.cuda.attention_fma`).
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mlirstack.bindings import ir
-from mlirstack.schedules.cuda import attention_match, attention_wgmma
+from mlirstack.schedules.cuda import attention_fma, attention_match, attention_wgmma
 from mlirstack.schedules.cuda.attention_block import Plan, can_copy
 from mlirstack.schedules.cuda.attention_claim import claim
 from mlirstack.schedules.cuda.attention_match import KEY, ROW
@@ -48,12 +49,32 @@ class Attention:
         """Write the kernel."""
         attention = attention_match.match(graph)
         assert attention is not None
-        plan = _plan(attention, parameters)
-        attention_wgmma.emit(function, scores_of(attention), plan, device.multiprocessors)
+        scores = scores_of(attention)
+        if parameters["kernel"] == "wgmma":
+            attention_wgmma.emit(function, scores, _plan(attention, parameters), device.multiprocessors)
+        else:
+            attention_fma.emit(function, scores, attention_fma.Plan(attention, int(parameters["keys"])))
 
 
 def _candidates(attention: attention_match.Attention, device: Device) -> list[Parameters]:
-    return _wgmma_candidates(attention, device) if _fits_wgmma(attention, device) else []
+    if _fits_wgmma(attention, device):
+        return _wgmma_candidates(attention, device)
+    return _fma_candidates(attention, device) if _element(attention) == "f32" else []
+
+
+# ------------------------------------------------------------------------------------------------------------------ fma
+
+
+def _fma_candidates(attention: attention_match.Attention, device: Device) -> list[Parameters]:
+    """Tiles of as many keys as leave room for two blocks on a multiprocessor first."""
+    fitting = [
+        (plan.shared_bytes, keys)
+        for keys in (64, 32, 16)
+        if (plan := attention_fma.Plan(attention, keys)).shared_bytes <= device.shared_per_block
+    ]
+    two = [keys for size, keys in fitting if 2 * size <= device.shared_per_multiprocessor]
+    order = [*two, *(keys for _, keys in fitting if keys not in two)]
+    return [{"kernel": "fma", "keys": keys} for keys in order]
 
 
 # ---------------------------------------------------------------------------------------------------------------- wgmma

@@ -6,6 +6,7 @@ the output lie, and the scores as an expression of the product.  Nothing is chan
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -169,12 +170,11 @@ class _Matcher:
         self._require(sorted([*order, *node.reductions]) == list(range(len(node.iterators))), "the output has gaps")
         values = node.inputs[self._value].dims
         rows = [loop for loop in order if loop != self._column and loop not in values and loop in others]
-        units = [loop for loop in order if loop != self._column and node.sizes[loop] == 1]
-        self._require(bool(rows or units), "there is no row of queries")
-        row = (rows or units)[-1]
-        batch = [loop for loop in order if loop not in (row, self._column)]
-        permutation = [*batch, row, node.reductions[0], self._column]
-        groups = [list(range(len(batch))), *([len(batch) + i] for i in range(3))]
+        row = (rows or [loop for loop in order if loop != self._column and node.sizes[loop] == 1])[-1:]
+        batch = [loop for loop in order if loop not in (*row, self._column)]
+        permutation = [*batch, *row, node.reductions[0], self._column]
+        ends = [0, len(batch), len(batch) + len(row), len(permutation) - 1, len(permutation)]  # a single row has no loop
+        groups = [list(range(start, end)) for start, end in itertools.pairwise(ends)]
 
         def canonical(layout: Layout) -> Layout:
             return layout.permute(permutation).collapse(groups)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from mlirstack.bindings import dialect
 from mlirstack.schedules.cuda.attention_scores import Scores
 from mlirstack.schedules.cuda.epilogue import pack_pair
 from mlirstack.schedules.cuda.kernel import Kernel
@@ -41,23 +42,29 @@ class RowState:
     sums: list[Float]
 
     @staticmethod
-    def start(kernel: Kernel) -> RowState:
+    def start(kernel: Kernel, rows: int = ROWS) -> RowState:
         """Before the first key."""
-        return RowState([kernel.real(float("-inf"))] * ROWS, [kernel.real(0.0)] * ROWS)
+        return RowState([kernel.real(float("-inf"))] * rows, [kernel.real(0.0)] * rows)
 
 
 @dataclass(frozen=True)
 class RowSoftmax:
-    """One softmax being computed.  Exponentials are approximated to 2 ulp, below the rounding of the weights to 16 bits."""
+    """One softmax being computed; ``lanes``: threads that share a row.
+
+    Exponentials are approximated to 2 ulp, below the rounding of the weights to 16 bits.  ``exact``: they and the final
+    quotient are as exact as eager's float32; the numbers given are then scores, never bare products.
+    """
 
     kernel: Kernel
     scores: Scores
+    lanes: int = QUAD
+    exact: bool = False
 
     def update(self, state: RowState, values: Sequence[Sequence[Float]]) -> tuple[RowState, list[list[Float]], list[Float]]:
         """With more scores: the new state, their weights, and what older weighted sums must be multiplied with."""
         maxima, sums, weights, corrections = [], [], [], []
         for old, total, row in zip(state.maxima, state.sums, values, strict=True):
-            maximum = self.across_quad(tree(Float.max_ignoring_nan, list(row)).max_ignoring_nan(old), Float.max_ignoring_nan)
+            maximum = self.across_row(tree(Float.max_ignoring_nan, list(row)).max_ignoring_nan(old), Float.max_ignoring_nan)
             exponentials = self._exponentials(row, maximum)
             correction = self._exponentials([old], maximum)[0]
             maxima.append(maximum)
@@ -71,8 +78,8 @@ class RowSoftmax:
         factors = []
         nothing = self.scores.attention.nothing
         for maximum, part in zip(state.maxima, state.sums, strict=True):
-            total = self.across_quad(part, Float.__add__)
-            factor = Float(self.kernel.assembly("rcp.approx.ftz.f32 $0, $1;", "=f,f", [total], self.kernel.f32))
+            total = self.across_row(part, Float.__add__)
+            factor = self._reciprocal(total)
             if nothing is not None:
                 factor = (self._true(maximum) <= nothing).select(self.kernel.real(0.0), factor)
             factors.append(factor)
@@ -88,13 +95,13 @@ class RowSoftmax:
                     registers.append(pack_pair(self.kernel, low.to(kind).value, high.to(kind).value))
         return registers
 
-    def across_quad(self, value: Float, combine: Callable[[Float, Float], Float]) -> Float:
+    def across_row(self, value: Float, combine: Callable[[Float, Float], Float]) -> Float:
         """``value`` of all threads that share a row, combined."""
 
         def both(first: list[Any], second: list[Any]) -> list[Any]:
             return [combine(Float(first[0]), Float(second[0])).value]
 
-        return Float(across_lanes(self.kernel, [value.value], both, QUAD)[0])
+        return Float(across_lanes(self.kernel, [value.value], both, self.lanes)[0])
 
     def _exponentials(self, values: Sequence[Float], maximum: Float) -> list[Float]:
         """``exp(factor * (value - maximum))``; 0 for -inf, also where the maximum is -inf.
@@ -104,6 +111,8 @@ class RowSoftmax:
         """
         kernel, factor = self.kernel, self.scores.exponent_factor
         shift = maximum.equals(float("-inf")).select(kernel.real(0.0), maximum)
+        if self.exact:
+            return [Float(dialect("math").ExpOp((value - shift).value).result) for value in values]
         if self.scores.formula is not None:
             return [self._exp2((value - shift) * factor) for value in values]
         negative = shift * -factor
@@ -113,5 +122,11 @@ class RowSoftmax:
         # Results below 2⁻¹²⁶ become 0: next to the row's largest weight, which is 1, they are nothing.
         return Float(self.kernel.assembly("ex2.approx.ftz.f32 $0, $1;", "=f,f", [value], self.kernel.f32))
 
+    def _reciprocal(self, value: Float) -> Float:
+        if self.exact:
+            return self.kernel.real(1.0) / value
+        return Float(self.kernel.assembly("rcp.approx.ftz.f32 $0, $1;", "=f,f", [value], self.kernel.f32))
+
     def _true(self, maximum: Float) -> Float:
-        return maximum if self.scores.formula is not None else maximum * self.scores.factor
+        bare = self.scores.formula is None and not self.exact
+        return maximum * self.scores.factor if bare else maximum

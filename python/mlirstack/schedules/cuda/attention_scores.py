@@ -178,19 +178,21 @@ class ScoreWriter:
     masks: Masks
     batch: Int
 
-    def write(self, products: Sequence[Float], rows: Sequence[Int], keys: Sequence[Int], *, edges: bool) -> list[Float]:
-        """Scores of a fragment: of each row (outer) and key (inner), pairs of keys being neighbours with an even first one.
+    def write(
+        self, products: Sequence[Float], rows: Sequence[Int], keys: Sequence[Int], *, edges: bool, neighbours: bool = True
+    ) -> list[Float]:
+        """Scores of a fragment: of each row (outer) and key (inner).
 
-        Without a formula they are the bare products, to be multiplied with the factor later.  ``edges``: the fragment may
+        ``neighbours``: keys come in pairs of neighbours, the first one even.  Without a formula they are the bare products, to be multiplied with the factor later.  ``edges``: the fragment may
         reach beyond the last key or the causal edge, and becomes -inf there.
         """
-        values = list(products)
+        values, step = list(products), 2 if neighbours else 1
         if self.scores.formula is not None:
             values = [
                 value
                 for number, row in enumerate(rows)
-                for pair in range(0, len(keys), 2)
-                for value in self._formula(products[number * len(keys) + pair :][:2], row, keys[pair : pair + 2])
+                for first in range(0, len(keys), step)
+                for value in self._formula(products[number * len(keys) + first :][:step], row, keys[first : first + step])
             ]
         if not edges:
             return values
@@ -203,7 +205,7 @@ class ScoreWriter:
         return inside if self.scores.edge is None else inside & (key <= row + self.scores.edge)
 
     def _formula(self, products: Sequence[Float], row: Int, keys: Sequence[Int]) -> list[Float]:
-        """The formula for one row and two neighbouring keys."""
+        """The formula for one row and one key or two neighbouring ones."""
         formula, attention = self.scores.formula, self.scores.attention
         assert formula is not None
         row = row.minimum(attention.rows - 1)
@@ -222,12 +224,12 @@ class ScoreWriter:
         return results
 
     def _load(self, mask: Element, row: Int, keys: Sequence[Int]) -> list[Any]:
-        """The elements of a mask for two keys: one access where they are neighbours in memory."""
+        """The elements of a mask for one or two keys: one access where two are neighbours in memory."""
         kernel, layout = self.kernel, mask.layout
         start = self._offset(mask, row)
         pointer = self.masks.pointer(mask)
         digits, last = layout.dimensions[KEY], self.scores.attention.keys - 1
-        if self._pairs(mask):
+        if len(keys) == 2 and self._pairs(mask):
             first = keys[0].minimum(last - 1)
             return vectors.load(kernel, mask.tensor.element, self._at(pointer, mask, start + first.wide()), 2)
         return [
