@@ -99,14 +99,19 @@ def run_plan(module: Any, inputs: Sequence[Any], *, entry: str = "main", options
     module = getattr(module, "module", module)
     with getattr(module, "operation", module).context, np.errstate(all="ignore"):
         program = Program(module, options or Options())
-        if abi.ENTRY_ABI not in program.symbols[entry].attributes:
-            block = program.symbols[entry].regions[0].blocks[0]
-            return _call_entry(program, entry, list(enumerate(inputs)), range(len(list(block.operations)[-1].operands)))
-        prepared = _call_described(program, abi.PREPARE, inputs, []) if abi.PREPARE in program.symbols else []
-        return _call_described(program, entry, inputs, prepared)
+        results = _call_main(program, entry, inputs)
+        return [_result(program.memory, kind, value) for kind, value in results]
 
 
-def _call_described(program: Program, name: str, inputs: Sequence[Any], prepared: Sequence[Any]) -> list[Any]:
+def _call_main(program: Program, entry: str, inputs: Sequence[Any]) -> list[tuple[Kind, Any]]:
+    if abi.ENTRY_ABI not in program.symbols[entry].attributes:
+        block = program.symbols[entry].regions[0].blocks[0]
+        return _call_entry(program, entry, list(enumerate(inputs)), range(len(list(block.operations)[-1].operands)))
+    prepared = _call_described(program, abi.PREPARE, inputs, []) if abi.PREPARE in program.symbols else []
+    return _call_described(program, entry, inputs, [value for _, value in prepared])
+
+
+def _call_described(program: Program, name: str, inputs: Sequence[Any], prepared: Sequence[Any]) -> list[tuple[Kind, Any]]:
     """Call an entry point by the description that it carries."""
     described = abi.FunctionAbi.parse(ir.StringAttr(program.symbols[name].attributes[abi.ENTRY_ABI]).value)
     sources = {"argument": inputs, "prepared": prepared}
@@ -114,7 +119,9 @@ def _call_described(program: Program, name: str, inputs: Sequence[Any], prepared
     return _call_entry(program, name, given, described.order)
 
 
-def _call_entry(program: Program, name: str, given: list[tuple[int, Any]], order: Sequence[int]) -> list[Any]:
+def _call_entry(
+    program: Program, name: str, given: list[tuple[int, Any]], order: Sequence[int]
+) -> list[tuple[Kind, Any]]:
     """Call with arguments (number of the program's argument, value); out-parameters, which come last, are made here."""
     block = program.symbols[name].regions[0].blocks[0]
     kinds = [kind_of(argument.type) for argument in block.arguments]
@@ -125,13 +132,13 @@ def _call_entry(program: Program, name: str, given: list[tuple[int, Any]], order
         for kind, (number, value) in zip(kinds, given, strict=False)
     ]
     outs = [
-        identity(program.memory.allocate(_bytes(kind), f"result {position}"), kind)
+        identity(program.memory.allocate(_bytes(kind), f"result {position} of @{name}"), kind)
         for position, kind in enumerate(kinds[len(given) :])
     ]
     returned = [kind_of(value.type) for value in list(block.operations)[-1].operands]
     results = [*outs, *program.call(name, [*values, *outs])]
-    arrays = [_result(program.memory, k, v) for k, v in zip([*kinds[len(given) :], *returned], results, strict=True)]
-    return [arrays[position] for position in order]
+    described = list(zip([*kinds[len(given) :], *returned], results, strict=True))
+    return [described[position] for position in order]
 
 
 def _bytes(kind: Kind) -> int:
@@ -140,6 +147,8 @@ def _bytes(kind: Kind) -> int:
 
 
 def _argument(memory: Memory, kind: Kind, given: Any, name: str) -> Any:
+    if isinstance(given, tuple):  # a memref already
+        return given
     if kind.element is None:
         return np.asarray(given).astype(kind.dtype)[()]
     array = _array(given)
@@ -155,15 +164,17 @@ def _argument(memory: Memory, kind: Kind, given: Any, name: str) -> Any:
 def _result(memory: Memory, kind: Kind, value: Any) -> Any:
     if kind.element is None:
         return value
-    view, element = View(value), kind.element.bytes
-    shape = tuple(int(size) for size in view.sizes)
-    span = 1 + sum((size - 1) * int(stride) for size, stride in zip(shape, view.strides, strict=True))
-    start = int(view.base + view.offset * element)
+    shape = tuple(int(size) for size in View(value).sizes)
     if 0 in shape:
         return np.zeros(shape, kind.element.dtype)
-    flat = np.arange(span)
-    places = np.lib.stride_tricks.as_strided(flat, shape, [int(s) * flat.itemsize for s in view.strides])
-    return memory.load(start + places.reshape(-1) * element, kind.element).reshape(shape)
+    return memory.load(_addresses(kind, value), kind.element).reshape(shape)
+
+
+def _addresses(kind: Kind, value: Any) -> Any:
+    """Addresses of all elements of a memref, in order."""
+    view = View(value)
+    indices = [axis.reshape(-1).astype(np.int64) for axis in np.indices([int(size) for size in view.sizes])]
+    return np.atleast_1d(view.address(indices, kind.element.bytes))
 
 
 def run_kernel(
@@ -284,15 +295,11 @@ def _(op: Op) -> Step:
 @meaning("memref.copy")
 def _(op: Op) -> Step:
     source, target = op.operands
-    kind = op.operand_kinds[0]
+    kinds = op.operand_kinds
 
     def step(frame: Frame) -> None:
-        memory = frame.unit.memory
-        values = _result(memory, kind, frame.env[source])
-        view = View(frame.env[target])
-        if values.size:
-            indices = [axis.reshape(-1) for axis in np.indices(values.shape)]
-            memory.store(view.address(indices, kind.element.bytes), values.reshape(-1), kind.element)
+        places = [_addresses(kind, frame.env[number]) for kind, number in zip(kinds, (source, target), strict=True)]
+        frame.unit.memory.copy(*places, kinds[0].element.bytes)
 
     return step
 

@@ -14,7 +14,7 @@ import numpy as np
 from mlirstack.bindings import ir
 
 # The meanings register themselves on import.
-from . import accesses, control, numbers, ptx, ptx_memory, threads, vectors  # noqa: F401
+from . import accesses, control, copies, matrices, numbers, ptx_memory, threads, vectors  # noqa: F401
 from .build import Body, Builder
 from .faults import Unsupported
 from .frames import SHARED_START, Frame, Unit, Values
@@ -26,9 +26,14 @@ THREADS_AT_ONCE = 1 << 15  # threads of blocks that are executed side by side
 
 @dataclass(frozen=True)
 class Options:
-    """``iterations``: after how many rounds a while loop counts as endless.  ``races``: look for unordered accesses."""
+    """``iterations``: after how many rounds a while loop counts as endless.  ``races``: look for unordered accesses.
+
+    ``poison_shared``: shared memory may be read before it is written, and gives NaN; for kernels that fetch ahead without
+    need.  Otherwise such a read is a fault.
+    """
 
     iterations: int = 100_000
+    poison_shared: bool = False
     races: bool = True
 
 
@@ -66,7 +71,7 @@ class Resources:
         address = self.memory.allocate(size, f"global {name}")
         key = "initial_value" if is_memref else "value"
         if key in attributes and not isinstance(attributes[key], ir.UnitAttr):
-            if not isinstance(attributes[key], ir.DenseElementsAttr | ir.DenseResourceElementsAttr):
+            if not isinstance(attributes[key], ir.DenseElementsAttr):
                 raise Unsupported(f"the initial value of global {name}")
             self.memory.write_array(address, np.asarray(constant(attributes[key])))
         return address
@@ -151,6 +156,8 @@ def run_blocks(
         base = memory.allocate(pitch * len(blocks), f"shared memory of {resources.name}", 1024)
         states = memory.state[base : base + pitch * len(blocks)].reshape(len(blocks), pitch)
         states[:, window:] = 0
+        if resources.options.poison_shared:
+            memory.lenient = (base, base + pitch * len(blocks))
         unit = Unit(memory, grid, block, blocks, base, pitch, dynamic_bytes=shared_bytes)
         frame = Frame(unit, Values(kernel.builder.ranks), np.arange(unit.count, dtype=np.int64))
         _bind_local_buffers(kernel, frame)
