@@ -39,7 +39,7 @@ func.func private @{name}(%x: {t}) -> i1 {{
   return %r : i1
 }}"""
 
-# f32 to an 8-bit float, to nearest even, as torch rounds (c10/util/Float8_*.h): the bits of the magnitude are shifted by
+# f32 to an 8-bit float, to nearest even (after c10/util/Float8_*.h of torch 2.11): the bits of the magnitude are shifted by
 # {drop}, {rebias} brings the exponent to the narrow bias and adds almost half of what is dropped, {odd} the rest of it.
 # Subnormal results come out of an addition that shifts them into place; from {limit} on stands {overflow}.
 TO_FLOAT8 = """

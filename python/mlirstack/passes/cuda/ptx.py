@@ -1,7 +1,7 @@
 """LLVM IR to PTX by llvmlite's NVPTX back end, NVIDIA's libdevice linked in.
 
-Shared memory is addressed in 32 bits (one kernel went from 162 to 126 registers that way).  No fast-math: denormals stay, and
-f32 division and square root are IEEE's, as in eager's own kernels.
+Shared memory is addressed in 32 bits (one kernel went from 162 to 126 registers that way).  No fast-math: denormals stay,
+and f32 division and square root are IEEE's, as in eager's own kernels.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from mlirstack.errors import StageError
 from mlirstack.passes.cuda.device_code import LLVM_COMMENT, PTX_COMMENT, TRIPLE, DeviceCode
 from mlirstack.passes.cuda.toolkit import libdevice, ptx_for
 from mlirstack.pipeline.step import Translation
-
 
 _OPTIONS = (
     "-nvptx-short-ptr",
