@@ -1,0 +1,188 @@
+"""Matrix products for Hopper: which shapes are taken, what the assembler makes of them, answers in the emulator."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from cuda_products import TOLERANCE, Product, emitted, graph_of
+from simt import run_plan
+
+from mlirstack.bindings import ir, new_context
+from mlirstack.ir.ops import functions
+from mlirstack.passes.cuda.cubin import assemble
+from mlirstack.passes.cuda.device_code import TranslateKernels
+from mlirstack.passes.cuda.nvvm import NVVM_STEPS
+from mlirstack.passes.cuda.ptx import CompilePtx
+from mlirstack.passes.cuda.sass import sass_text
+from mlirstack.pipeline.runner import run_steps
+from mlirstack.schedules.cuda.device import DEVICES
+from mlirstack.schedules.cuda.emitter import Emitter, Parameters
+from mlirstack.schedules.cuda.gemm_skinny import SkinnyGemm
+from mlirstack.schedules.cuda.gemm_wgmma import WgmmaGemm, parameters_of
+from mlirstack.schedules.cuda.wgmma_tile import WgmmaTile
+
+HOPPER = DEVICES["sm_90a"]
+TF32 = replace(HOPPER, allow_tf32=True)
+WGMMA, SKINNY = WgmmaGemm(), SkinnyGemm()
+
+
+@pytest.fixture(autouse=True)
+def context() -> Iterator[None]:
+    with new_context(), ir.Location.unknown():
+        yield
+
+
+def candidates(product: Product, emitter: Emitter = WGMMA, device: Any = HOPPER) -> list[Parameters]:
+    module = ir.Module.parse(product.text())
+    return emitter.candidates(graph_of(module), device)
+
+
+# ---------------------------------------------------------------------------------------------------------------- choice
+
+
+@pytest.mark.portable
+def test_only_sm_90a_has_wgmma() -> None:
+    assert candidates(Product(512, 512, 512), device=DEVICES["sm_90"]) == []
+
+
+@pytest.mark.portable
+@pytest.mark.parametrize(
+    "product",
+    [
+        Product(16, 16, 16),
+        Product(512, 512, 512, "f32", "f32"),  # TF32 is not allowed
+        Product(512, 512, 512, "f8E4M3FN", b="kn"),  # wgmma reads fp8 along K only
+        Product(64, 64, 65),  # padded copies would cost more than the product
+    ],
+    ids=str,
+)
+def test_left_to_other_emitters(product: Product) -> None:
+    assert candidates(product) == []
+
+
+@pytest.mark.portable
+def test_tf32_is_taken_where_it_is_allowed() -> None:
+    assert candidates(Product(512, 512, 512, "f32", "f32"), device=TF32)
+
+
+@pytest.mark.portable
+def test_large_products_get_large_tiles() -> None:
+    best = candidates(Product(4096, 4096, 4096))[0]
+    assert {best["rows"], best["columns"]} == {128, 256}
+
+
+@pytest.mark.portable
+def test_products_smaller_than_the_chip_get_small_tiles_or_share_k() -> None:
+    assert candidates(Product(1024, 1024, 1024))[0]["rows"] == 64
+    assert candidates(Product(128, 4096, 4096))[0]["split"] == 2
+
+
+@pytest.mark.portable
+def test_candidates_differ() -> None:
+    found = candidates(Product(2048, 2048, 2048))
+    assert 8 <= len(found) <= 16
+    assert len({tuple(sorted(c.items())) for c in found}) == len(found)
+
+
+@pytest.mark.portable
+@pytest.mark.parametrize("rows", [1, 4])
+def test_few_rows_are_streamed(rows: int) -> None:
+    assert candidates(Product(rows, 4096, 4096), SKINNY)[0]["kind"] == "stream"
+
+
+@pytest.mark.portable
+@pytest.mark.parametrize("rows", [5, 16, 64])
+def test_up_to_64_rows_are_columns_of_a_wgmma(rows: int) -> None:
+    best = candidates(Product(rows, 4096, 4096), SKINNY)[0]
+    assert (best["kind"], best["columns"], best["split"]) == ("wgmma", -(-rows // 8) * 8, 2)
+
+
+@pytest.mark.portable
+def test_streaming_needs_no_tensor_cores() -> None:
+    assert {c["kind"] for c in candidates(Product(2, 4096, 4096), SKINNY, DEVICES["sm_80"])} == {"stream"}
+
+
+# -------------------------------------------------------------------------------------------------------------- assembler
+
+
+def tile(rows: int, columns: int, stages: int, **options: Any) -> Parameters:
+    return parameters_of(WgmmaTile(rows, columns, stages, **options))
+
+
+def assembled(module: Any) -> tuple[dict[str, Any], str]:
+    """Resources of each kernel and the disassembly of all."""
+    code, resources = assemble(ptx_of_module(module), "sm_90a")
+    return resources, sass_text(code)
+
+
+def ptx_of_module(module: Any) -> str:
+    for function in list(functions(module)):
+        function.operation.erase()  # what is left are the kernels, which need no launch plan
+    run_steps(NVVM_STEPS, module)
+    return CompilePtx("sm_90a").translate(TranslateKernels().translate(module)).body
+
+
+@pytest.mark.target
+@pytest.mark.parametrize(
+    ("product", "parameters"),
+    [
+        (Product(512, 512, 512), tile(128, 256, 4)),
+        (Product(512, 512, 512, a="km", b="kn"), tile(256, 128, 4, multicast="a")),
+        (Product(512, 512, 512, bias=True, activation="gelu"), tile(128, 256, 4, multicast="b")),
+        (Product(512, 512, 512, "f16", "f32", bias=True, activation="silu", residual=True), tile(128, 192, 4)),
+        (Product(513, 771, 512, "f16", "f16", residual=True), tile(128, 128, 6)),
+        (Product(128, 512, 1024), tile(64, 128, 6, split=2)),
+        (Product(512, 512, 512, "f8E4M3FN"), tile(64, 256, 4)),
+        (Product(512, 512, 512, "i8", "i32"), tile(128, 128, 6)),
+    ],
+    ids=str,
+)
+def test_tensor_cores_and_no_spills(product: Product, parameters: Parameters) -> None:
+    resources, text = assembled(emitted(product, WGMMA, HOPPER, parameters))
+    assert all(found.spill_bytes == found.stack_bytes == 0 for found in resources.values())
+    assert re.search(r"\b[HQI]GMMA\b", text)
+    assert "UTMALDG" in text
+    assert "MEMBAR.ALL.GPU" not in text
+    assert "MEMBAR.SC" not in text
+
+
+@pytest.mark.target
+def test_aligned_outputs_leave_through_the_copy_engine_others_by_the_threads() -> None:
+    _, aligned = assembled(emitted(Product(256, 256, 256), WGMMA, HOPPER, tile(128, 128, 6)))
+    _, ragged = assembled(emitted(Product(256, 257, 256), WGMMA, HOPPER, tile(128, 128, 6)))
+    assert ("UTMASTG" in aligned, "STSM" in aligned) == (True, True)
+    assert ("UTMASTG" in ragged, "STG" in ragged) == (False, True)
+
+
+# --------------------------------------------------------------------------------------------------------------- emulator
+
+
+def answer(product: Product, emitter: Emitter, parameters: Parameters | None, device: Any = HOPPER) -> float:
+    """Relative error of the emulated kernel's answer."""
+    module = emitted(product, emitter, device, parameters)
+    arrays = product.inputs()
+    (got,) = run_plan(module, arrays)
+    return product.error(got, arrays)
+
+
+@pytest.mark.portable
+@pytest.mark.parametrize(
+    "product",
+    [
+        Product(1, 64, 512),
+        Product(3, 70, 1001, bias=True, activation="silu"),
+        Product(4, 130, 600, "f32", "f32", bias=True, residual=True),
+        Product(200, 2, 512, residual=True),
+        Product(2, 64, 512, batch=(2, 3), shared=True, bias=True),
+        Product(2, 64, 256, "f16", "f16", batch=(3,)),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("columns", [1, 2])
+def test_streamed_products(product: Product, columns: int) -> None:
+    parameters: Parameters = {"kind": "stream", "columns": columns, "k_warps": 4, "unroll": 2}
+    assert answer(product, SKINNY, parameters) < TOLERANCE[product.result]
