@@ -17,7 +17,7 @@ from mlirstack.passes.vector_math import VectorMath
 from mlirstack.pipeline.stage import Pipeline, Stage
 from mlirstack.pipeline.step import Pass
 from mlirstack.pipelines.frontend import frontend_stages
-from mlirstack.pipelines.graph import FUNCTION, FUSED, SLICES, TO_BUFFERS, prepared
+from mlirstack.pipelines.graph import FUNCTION, FUSED, SLICES, prepared, to_buffers
 from mlirstack.schedules.cpu.packing import PackContractions
 from mlirstack.schedules.cpu.parallel import ParallelizeKernels
 from mlirstack.schedules.cpu.tiling import TileKernels
@@ -80,7 +80,7 @@ BUFFERIZED = Stage(
     "bufferized",
     "buffer",
     (
-        *TO_BUFFERS,
+        *to_buffers(),
         # Who frees what: every allocation once, results belong to the caller.
         Pass("buffer-deallocation-pipeline"),
         Pass("convert-bufferization-to-memref"),

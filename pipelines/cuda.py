@@ -5,6 +5,7 @@ Read it from top to bottom: each stage leaves behind what its name says, and wha
 
 from __future__ import annotations
 
+from mlirstack.passes.buffers import OwnFills
 from mlirstack.passes.cuda.accumulators import HoistAccumulators
 from mlirstack.passes.cuda.cubin import AssembleCubin
 from mlirstack.passes.cuda.device_code import TranslateKernels
@@ -22,7 +23,7 @@ from mlirstack.passes.settle_broadcasts import SettleBroadcasts
 from mlirstack.pipeline.stage import Pipeline, Stage
 from mlirstack.pipeline.step import Pass
 from mlirstack.pipelines.frontend import frontend_stages
-from mlirstack.pipelines.graph import FUNCTION, FUSED, SLICES, TO_BUFFERS, prepared
+from mlirstack.pipelines.graph import FUNCTION, FUSED, SLICES, prepared, to_buffers
 from mlirstack.schedules.cuda.device import device_of
 from mlirstack.schedules.cuda.transform_gemm import (
     TRANSFORM,
@@ -47,7 +48,7 @@ BUFFERIZED = Stage(
     "bufferized",
     "buffer",
     (
-        *TO_BUFFERS,
+        *to_buffers(OwnFills()),
         Pass("convert-bufferization-to-memref"),
         Pass("canonicalize"),
         Pass("cse"),

@@ -71,26 +71,32 @@ SLICES: tuple[Step, ...] = (
     Pass("cse"),
 )
 
-# From tensors to memrefs; results whose shape is known become arguments.
-TO_BUFFERS: tuple[Step, ...] = (
-    Pass("tm-tensor-bufferize", on=FUNCTION),
-    Pass("canonicalize"),
-    Pass("cse"),
-    ProtectArguments(),
-    # Right before the analysis that it speaks to: CSE would move the reads.
-    OwnTmTensorBuffers(),
-    Pass(
-        "one-shot-bufferize",
-        {
-            "bufferize-function-boundaries": True,
-            "function-boundary-type-conversion": "identity-layout-map",
-            "unknown-type-conversion": "identity-layout-map",
-        },
-    ),
-    Pass("refback-mlprogram-bufferize"),
-    Pass("canonicalize"),
-    Pass("cse"),
-    # Kernels write through their arguments: what they return is the buffer they were given.
-    Pass("drop-equivalent-buffer-results"),
-    ResultsToArguments(),
-)
+
+def to_buffers(*before_analysis: Step) -> tuple[Step, ...]:
+    """From tensors to memrefs; results whose shape is known become arguments.
+
+    ``before_analysis`` stands right before the analysis of what may be written in place.
+    """
+    return (
+        Pass("tm-tensor-bufferize", on=FUNCTION),
+        Pass("canonicalize"),
+        Pass("cse"),
+        ProtectArguments(),
+        # What speaks to the analysis: CSE would undo it.
+        OwnTmTensorBuffers(),
+        *before_analysis,
+        Pass(
+            "one-shot-bufferize",
+            {
+                "bufferize-function-boundaries": True,
+                "function-boundary-type-conversion": "identity-layout-map",
+                "unknown-type-conversion": "identity-layout-map",
+            },
+        ),
+        Pass("refback-mlprogram-bufferize"),
+        Pass("canonicalize"),
+        Pass("cse"),
+        # Kernels write through their arguments: what they return is the buffer they were given.
+        Pass("drop-equivalent-buffer-results"),
+        ResultsToArguments(),
+    )

@@ -42,6 +42,7 @@ STEPS: dict[str, str] = {
     "mlirstack-order-loops": "mlirstack.passes.loop_order:OrderLoops",
     "mlirstack-outline-copies": "mlirstack.passes.cuda.outline_copies:OutlineCopies",
     "mlirstack-outline-kernels": "mlirstack.passes.outline:OutlineKernels",
+    "mlirstack-own-fills": "mlirstack.passes.buffers:OwnFills",
     "mlirstack-own-tm-tensor-buffers": "mlirstack.passes.buffers:OwnTmTensorBuffers",
     "mlirstack-pin-broadcasts": "mlirstack.passes.pin:PinBroadcasts",
     "mlirstack-protect-arguments": "mlirstack.passes.entry:ProtectArguments",

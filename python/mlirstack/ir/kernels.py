@@ -7,6 +7,7 @@ KERNEL_ATTRIBUTE = "mlirstack.kernel"
 CONTRACTION = "contraction"  # matmul in all its forms: two inputs, multiply and add, plain loop indices
 CONVOLUTION = "convolution"  # the same, one input through a sliding window
 POOLING = "pooling"  # a window, reduced by maximum, sum, …
+ATTENTION = "attention"  # softmax(mask(Q Kᵀ)) V as a whole
 REDUCTION = "reduction"  # rows reduced, with the elementwise ops around them over the same rows
 ELEMENTWISE = "elementwise"
 OTHER = "other"  # dynamic shapes, gathers, complex numbers: plain loops

@@ -45,6 +45,22 @@ def _read_at_uses(read: Any) -> None:
 
 
 @dataclass(frozen=True)
+class OwnFills(PythonPass):
+    """Before: linalg on tensors, about to be bufferized.  After: every ``linalg.fill`` has one use, so that what starts from
+    it can write over it; shared, it would be copied for each of them."""
+
+    name = "mlirstack-own-fills"
+
+    def apply(self, module: Any) -> None:
+        for op in walk(module):
+            if op.name == "linalg.fill" and len(op.results) == 1:
+                for use in list(op.results[0].uses)[1:]:
+                    with ir.InsertionPoint(use.owner):
+                        copy = op.clone()
+                    use.owner.operands[use.operand_number] = copy.operation.results[0]
+
+
+@dataclass(frozen=True)
 class ResultsToArguments(PythonPass):
     """Before: bufferized entry points return memrefs.  After: the caller allocates every memref result whose shape is
     static: it is an argument marked ``bufferize.result``, and the allocation that held it is gone (or copied from, where

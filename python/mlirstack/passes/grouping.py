@@ -22,16 +22,23 @@ _ROOTS = (kernels.CONTRACTION, kernels.CONVOLUTION, kernels.POOLING)
 
 @dataclass
 class Group:
-    """Operations in program order; ``kind`` is the class of the kernel, None for what stays where it is."""
+    """Operations in program order; ``kind`` is the class of the kernel, None for what stays where it is.
+
+    ``is_given``: the group was handed in; no other op joins it.
+    """
 
     kind: str | None
     ops: list[Any]
+    is_given: bool = False
     before: set[int] = field(default_factory=set)  # groups that must run before this one
 
 
-def group_operations(operations: list[Any]) -> list[Group]:
-    """Groups of ``operations`` (a block without its terminator), in an order in which they can run."""
-    grouping = _Grouping()
+def group_operations(operations: list[Any], given: Sequence[Group] = ()) -> list[Group]:
+    """Groups of ``operations`` (a block without its terminator), in an order in which they can run.
+
+    ``given`` are groups that are made already: each is convex, and leaves the results of its last op.
+    """
+    grouping = _Grouping(given)
     for op in operations:
         grouping.add(op)
     grouping.split_leaking()
@@ -39,12 +46,16 @@ def group_operations(operations: list[Any]) -> list[Group]:
 
 
 class _Grouping:
-    def __init__(self) -> None:
-        self.groups: dict[int, Group] = {}
+    def __init__(self, given: Sequence[Group]) -> None:
+        self.groups: dict[int, Group] = {n: Group(group.kind, [], is_given=True) for n, group in enumerate(given)}
+        self.given = {op: n for n, group in enumerate(given) for op in group.ops}
         self.of: dict[Any, int] = {}  # operation → its group
         self.last_effect: int | None = None
 
     def add(self, op: Any) -> None:
+        if op in self.given:
+            self._join(op, self.given[op])
+            return
         kind = _class_of(op)
         home = self._home(op, kind) if kind else None
         if home is None:
@@ -90,6 +101,8 @@ class _Grouping:
             if home is None or not self._is_convex(home, producers):
                 continue
             group = self.groups[home]
+            if group.is_given:
+                continue
             if group.kind in _ROOTS and kind == kernels.ELEMENTWISE and _is_epilogue(group, producer, value, shape, dims):
                 return home
             if group.kind in (kernels.REDUCTION, kernels.ELEMENTWISE) and _is_same_rows(group, op, shape, kind):
@@ -101,7 +114,10 @@ class _Grouping:
         value = root.operands[len(root.operands) - 1]
         producer = functions.defining_op(value)
         home = self.of.get(producer) if producer is not None else None
-        if home is None or self.groups[home].kind != kernels.ELEMENTWISE or len(self.groups[home].ops) > 1:
+        if home is None:
+            return None
+        group = self.groups[home]
+        if group.is_given or group.kind != kernels.ELEMENTWISE or len(group.ops) > 1:
             return None
         return home if len(list(value.uses)) == 1 else None
 
@@ -122,7 +138,7 @@ class _Grouping:
         """Take apart the groups of which more than the last op's result is used outside."""
         for number in list(self.groups):
             group = self.groups[number]
-            while group.kind is not None and len(group.ops) > 1:
+            while group.kind is not None and len(group.ops) > 1 and not group.is_given:
                 leaking = [op for op in group.ops[:-1] if self._is_used_outside(op, number)]
                 if not leaking:
                     break
@@ -130,7 +146,7 @@ class _Grouping:
                 leaving = leaking if not any(self._reads(op, number) for op in leaking) else group.ops[:-1]
                 for op in leaving:
                     self._evict(op, number)
-            if group.kind is not None:
+            if group.kind is not None and not group.is_given:
                 group.kind = class_of_group(group.ops)
 
     def _is_used_outside(self, op: Any, number: int) -> bool:

@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from mlirstack.ir.kernels import ATTENTION
 from mlirstack.passes import functions
 from mlirstack.passes.grouping import Group, class_of_group, group_operations
 from mlirstack.passes.outline import is_used_outside, outline_groups
 from mlirstack.pipeline.step import PythonPass
 from mlirstack.schedules.cuda.device import DEFAULT_ARCH, Device, device_of
-from mlirstack.schedules.cuda.emitter import GENERAL, SCHEDULE, Choice, choose, emitter_named
+from mlirstack.schedules.cuda.emitter import GENERAL, SCHEDULE, Choice, choose, emitter_named, emitters
 from mlirstack.schedules.cuda.graph import KernelGraph
 
 
@@ -34,13 +35,14 @@ class FormDispatches(PythonPass):
     prefer: str = ""
 
     def apply(self, module: Any) -> None:
-        choosers = _choosers(device_of(self.arch), self.prefer)
+        device = device_of(self.arch)
+        choosers = _choosers(device, self.prefer)
         counts: Counter[str] = Counter()
         for entry in list(functions.entry_points(module)):
             if len(entry.regions[0].blocks) != 1:
                 continue
-            block = entry.regions[0].blocks[0]
-            groups = group_operations([op.operation for op in list(block.operations)[:-1]])
+            claimed = _claims(entry, device)
+            groups = group_operations(_body(entry), [Group(ATTENTION, ops) for ops in claimed])
             chosen = [part for group in groups for part in _parts(group, choosers)]
             functions_made = outline_groups(entry, [group for group, _ in chosen], counts, pull_slices=False)
             for kernel, (_, choice) in zip(functions_made, chosen, strict=True):
@@ -49,6 +51,21 @@ class FormDispatches(PythonPass):
 
 
 _GENERAL = Choice(GENERAL, {})
+
+
+def _body(entry: Any) -> list[Any]:
+    return [op.operation for op in list(entry.regions[0].blocks[0].operations)[:-1]]
+
+
+def _claims(entry: Any, device: Device) -> list[list[Any]]:
+    """Groups that emitters find themselves, in order of preference; each may rewrite what it takes."""
+    claimed: list[list[Any]] = []
+    for emitter in emitters():
+        claim = getattr(emitter, "claim", None)
+        if claim is not None:
+            taken = {op for group in claimed for op in group}
+            claimed += claim([op for op in _body(entry) if op not in taken], device)
+    return claimed
 
 
 Chooser = Callable[[KernelGraph], Choice | None]
@@ -75,7 +92,8 @@ def _parts(group: Group, choosers: Sequence[Chooser]) -> Iterator[tuple[Group, C
     rest = group.ops
     while rest:
         ops, choice = _longest_taken(rest, choosers)
-        yield Group(class_of_group(ops), ops), choice
+        kind = group.kind if len(ops) == len(group.ops) else class_of_group(ops)
+        yield Group(kind, ops), choice
         rest = rest[len(ops) :]
 
 

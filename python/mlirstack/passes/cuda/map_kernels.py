@@ -46,7 +46,7 @@ def _map(function: Any, device: Device) -> None:
     body = [op.operation for op in list(function.regions[0].blocks[0].operations)[:-1]]
     emitter_named(choice.name).emit(function, graph, choice.parameters, device)
     for op in reversed(body):
-        if op.name != "memref.alloc" and not op.name.startswith("arith."):
+        if not any(True for result in op.results for _ in result.uses):
             op.erase()
     _describe(function, *work)
 

@@ -24,7 +24,11 @@ GENERAL = "general"  # the schedule of what no emitter takes: parallel loops ove
 
 
 class Emitter(Protocol):
-    """One way to write kernels.  Stateless."""
+    """One way to write kernels.  Stateless.
+
+    An emitter may also have ``claim(operations, device)``, which gets first pick of the ops of a function: it returns groups
+    that can run as a whole, each a list of ops in order, and may rewrite ops to that end.
+    """
 
     name: str
 
