@@ -71,31 +71,39 @@ class PipelinedLoop(ABC):
         slots = [kernel.integer(0), kernel.integer(ahead)]
         fragments = self._fragments(self._stage(slots[0]), 0)
         carried = [*slots, *fragments, *self.zeros()]
+        split = len(fragments)
         if k_tiles > ahead:
-            body = lambda i, *c: self._body(first + i + ahead, c, len(fragments))  # noqa: E731
-            carried = kernel.loop(0, k_tiles - ahead, 1, carried, body)
-        carried = kernel.loop(0, min(ahead, k_tiles), 1, carried, lambda i, *c: self._body(None, c, len(fragments)))
-        tensor_core.wait_for_copies(0)
+            carried = kernel.loop(
+                0, k_tiles - ahead, 1, carried, lambda i, *c: self._body(c, split, tile_ahead=first + i + ahead)
+            )
+        if min(ahead, k_tiles) > 1:
+            carried = kernel.loop(0, min(ahead, k_tiles) - 1, 1, carried, lambda i, *c: self._body(c, split))
+        carried = self._body(carried, split, is_last=True)
         kernel.barrier()
-        return list(carried[2 + len(fragments) :])
+        return list(carried[2 + split :])
 
-    def _body(self, tile_ahead: Int | None, carried: Sequence[Any], split: int) -> list[Any]:
-        """One tile of K; starts the copy of ``tile_ahead`` (None: there is none left)."""
+    def _body(
+        self, carried: Sequence[Any], split: int, *, tile_ahead: Int | None = None, is_last: bool = False
+    ) -> list[Any]:
+        """One tile of K, whose first ``split`` values after the slots are fragments; starts the copy of ``tile_ahead``."""
         read, write, *values = carried
         fragments, sums = values[:split], values[split:]
         staged: tuple[list[Any], list[Any]] = ([], [])
         target = self._stage(write)
         for step in range(self._steps):
-            if step == self._steps - 1:
+            following = fragments
+            if step == self._steps - 1 and not is_last:
                 if tile_ahead is not None:
                     self._finish(staged, target)
                 self._wait()
                 read = self._next(read)
-            following = self._fragments(self._stage(read), (step + 1) % self._steps)
+            if step < self._steps - 1 or not is_last:
+                following = self._fragments(self._stage(read), (step + 1) % self._steps)
             if step == 0:
                 if tile_ahead is not None:
                     staged = self._start(tile_ahead, target)
-                tensor_core.commit_copies()  # an empty group counts too
+                if not is_last:
+                    tensor_core.commit_copies()  # an empty group counts too
             sums = self.multiply(fragments, sums)
             fragments = following
         return [read, self._next(write), *fragments, *sums]

@@ -1,0 +1,86 @@
+"""Convolutions of any rank, stride, dilation and layout as matrix products over pixels (implicit GEMM).
+
+Rows are output pixels, columns features, K is the window; tiles of the image are gathered on their way to shared memory, so
+that no copy of it is ever unfolded.  16-bit, 8-bit and (where allowed) TF32 convolutions run on tensor cores, all others by
+FMA.  See docs/kernels/convolution.md.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mlirstack.schedules.cuda.device import Device
+from mlirstack.schedules.cuda.emitter import Parameters
+from mlirstack.schedules.cuda.factors import Factor
+from mlirstack.schedules.cuda.fma_choice import fma_cut_of, fma_cuts
+from mlirstack.schedules.cuda.fma_engine import FmaEngine
+from mlirstack.schedules.cuda.gemm_fma import sum_type
+from mlirstack.schedules.cuda.gemm_mma import operands_for, problem_of
+from mlirstack.schedules.cuda.graph import KernelGraph
+from mlirstack.schedules.cuda.mma_choice import cut_of, cuts
+from mlirstack.schedules.cuda.mma_engine import MmaEngine
+from mlirstack.schedules.cuda.product_kernel import Engine, ProductKernel
+from mlirstack.schedules.cuda.window_factor import WindowFactor
+from mlirstack.schedules.cuda.windows import WindowProduct, match_window
+
+_MAX_ELEMENTS = 2**31  # that offsets of 32 bits reach
+
+
+class Convolution:
+    """Implicit GEMM.  Sums are those of the matrix products: f32 for 16 bits, the type of the IR otherwise."""
+
+    name = "convolution"
+
+    def choose(self, graph: KernelGraph, device: Device) -> Parameters | None:
+        """See :class:`~mlirstack.schedules.cuda.emitter.Emitter`."""
+        found = self.candidates(graph, device)
+        return found[0] if found else None
+
+    def candidates(self, graph: KernelGraph, device: Device) -> list[Parameters]:
+        """See :class:`~mlirstack.schedules.cuda.emitter.Emitter`."""
+        match = match_window(graph)
+        if match is None or _largest_offset(match) >= _MAX_ELEMENTS:
+            return []
+        product, factors = match.product, window_factors(match)
+        operands = operands_for(product, factors, device)
+        if operands is not None:
+            found = cuts(problem_of(product, factors, operands), device)
+            return [{"engine": "mma", **cut.parameters()} for cut in found]
+        element = sum_type(product, factors)
+        if element is None:
+            return []
+        p = product
+        found_fma = fma_cuts(p.m, p.n, p.k, p.batch, int(element.width) // 8, device)
+        return [{"engine": "fma", **cut.parameters()} for cut in found_fma]
+
+    def emit(self, function: Any, graph: KernelGraph, parameters: Parameters, device: Device) -> None:
+        """See :class:`~mlirstack.schedules.cuda.emitter.Emitter`."""
+        match = match_window(graph)
+        assert match is not None
+        product, factors = match.product, window_factors(match)
+        numbers = {name: int(value) for name, value in parameters.items() if name != "engine"}
+        engine: Engine
+        if parameters["engine"] == "mma":
+            cut, operands = cut_of(numbers), operands_for(product, factors, device)
+            assert operands is not None
+            engine, splits, group = MmaEngine(cut.tile, operands), cut.splits, cut.group
+        else:
+            fma_cut = fma_cut_of(numbers)
+            engine = FmaEngine(fma_cut.tile, sum_type(product, factors))
+            splits, group = fma_cut.splits, fma_cut.group
+        ProductKernel(product, factors, engine, splits, group, self.name).write(function)
+        for node in reversed(match.absorbed):  # what wrote the zeros around the image
+            node.op.erase()
+
+
+def window_factors(match: WindowProduct) -> tuple[Factor, Factor]:
+    """Image and weights as factors."""
+    return WindowFactor(match.image), WindowFactor(match.weights)
+
+
+def _largest_offset(match: WindowProduct) -> int:
+    """An upper bound for what rows and K add to an address, in elements."""
+    return max(
+        sum((digit.size - 1) * digit.stride for digit in (*window.row_digits, *window.k_digits))
+        for window in (match.image, match.weights)
+    )
