@@ -67,7 +67,7 @@ class Driver(ABC):
 
     @abstractmethod
     def unload(self, module: Handle) -> None:
-        """Forget a module."""
+        """Forget a module, now or when others are loaded; its kernels may still run."""
 
     @abstractmethod
     def function(self, module: Handle, name: str) -> Handle:

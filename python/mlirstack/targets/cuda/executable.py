@@ -63,7 +63,7 @@ class CudaExecutable(Executable):
         self._driver, self._ptx, self._image = driver, ptx, image
         with driver.current():
             module = driver.load(image)
-            weakref.finalize(self, _unload, driver, module).atexit = False
+            weakref.finalize(self, driver.unload, module).atexit = False
             self._kernels = _kernels(plan, driver, module)
             self._load(main, signature, parameters)
         self.use_graph = self._main.wants_graph
@@ -253,8 +253,3 @@ def _element(function: PlannedFunction, buffer: int) -> str:
 
 def _unique_bytes(tensors: Iterable[torch.Tensor]) -> int:
     return sum({t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}.values())
-
-
-def _unload(driver: Driver, module: Handle) -> None:
-    with driver.current():
-        driver.unload(module)

@@ -91,6 +91,7 @@ class CudaDriver(Driver):
         )
         self.shared_limit = self._attribute(kinds.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)
         self._encode = self._encoder()
+        self._retired: list[Handle] = []
         self._map_arrays: dict[TensorMap, tuple[Any, ...]] = {}
 
     def _attribute(self, kind: Any) -> int:
@@ -128,6 +129,7 @@ class CudaDriver(Driver):
     # ------------------------------------------------------------------------------------------------------------ modules
 
     def load(self, image: bytes) -> Handle:
+        self._unload_retired()
         cuda, options = self._cuda, self._cuda.CUjit_option
         log = bytearray(_JIT_LOG_BYTES)
         keys = [options.CU_JIT_ERROR_LOG_BUFFER, options.CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES]
@@ -136,7 +138,14 @@ class CudaDriver(Driver):
         return checked(cuda, "cuModuleLoadDataEx", result, f"{len(image)} bytes of code{': ' + said if said else ''}")
 
     def unload(self, module: Handle) -> None:
-        checked(self._cuda, "cuModuleUnload", self._cuda.cuModuleUnload(module))
+        # Called when a program is collected, at any time: its kernels may still run, a stream may be captured.
+        self._retired.append(module)
+
+    def _unload_retired(self) -> None:
+        if self._retired:
+            checked(self._cuda, "cuCtxSynchronize", self._cuda.cuCtxSynchronize())
+        while self._retired:
+            checked(self._cuda, "cuModuleUnload", self._cuda.cuModuleUnload(self._retired.pop()))
 
     def function(self, module: Handle, name: str) -> Handle:
         result = self._cuda.cuModuleGetFunction(module, name.encode())
