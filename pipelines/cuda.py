@@ -19,6 +19,7 @@ from mlirstack.passes.cuda.ptx import CompilePtx
 from mlirstack.passes.cuda.sass import DisassembleCubin
 from mlirstack.passes.cuda.shared_buffers import SharedGlobals, SinkSharedBuffers
 from mlirstack.passes.entry import DescribeEntries
+from mlirstack.passes.fold_transposes import FoldTransposes
 from mlirstack.passes.settle_broadcasts import SettleBroadcasts
 from mlirstack.pipeline.stage import Pipeline, Stage
 from mlirstack.pipeline.step import Pass
@@ -36,8 +37,10 @@ from mlirstack.schedules.cuda.transform_gemm import (
     TileToBlocks,
 )
 
-# What a size of 1 decides at run time; sizes that are the same have one name by then.
-_BROADCASTS = (
+_BEFORE_HOISTING = (
+    # A weight is read as it is stored: transposed, it would be a second copy of it.
+    FoldTransposes(),
+    # What a size of 1 decides at run time; sizes that are the same have one name by then.
     Pass("resolve-shaped-type-result-dims", on=FUNCTION),
     Pass("canonicalize"),
     Pass("cse"),
@@ -151,7 +154,7 @@ def cuda_pipeline(route: str, level: str, *, arch: str | None = None, schedule: 
     ptx = Stage("ptx", "ptx", (CompilePtx(chip),), "PTX, optimized by LLVM")
     cubin = Stage("cubin", "cubin", (AssembleCubin(chip),), f"machine code for {chip}, assembled by ptxas")
     back = (
-        prepared(*_BROADCASTS),
+        prepared(*_BEFORE_HOISTING),
         FUSED,
         _dispatches(chip, schedule or ""),
         *((_TILED,) if by_transform else ()),
