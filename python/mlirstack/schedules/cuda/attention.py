@@ -1,8 +1,8 @@
 """Attention as one kernel: which graphs are taken, with which tile sizes, and which of the kernels is written.
 
 Scores never reach memory.  On sm_90a, f16 and bf16 run on warpgroup products fed by the copy engine
-(:mod:`~mlirstack.schedules.cuda.attention_wgmma`); float32 runs everywhere, exactly
-(:mod:`~mlirstack.schedules.cuda.attention_fma`).
+(:mod:`~mlirstack.schedules.cuda.attention_wgmma`), elsewhere on ``mma.sync``
+(:mod:`~mlirstack.schedules.cuda.attention_mma`); float32 runs exactly (:mod:`~mlirstack.schedules.cuda.attention_fma`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mlirstack.bindings import ir
-from mlirstack.schedules.cuda import attention_fma, attention_match, attention_wgmma
+from mlirstack.schedules.cuda import attention_fma, attention_match, attention_mma, attention_wgmma
 from mlirstack.schedules.cuda.attention_block import Plan, can_copy
 from mlirstack.schedules.cuda.attention_claim import claim
 from mlirstack.schedules.cuda.attention_match import KEY, ROW
@@ -52,14 +52,23 @@ class Attention:
         scores = scores_of(attention)
         if parameters["kernel"] == "wgmma":
             attention_wgmma.emit(function, scores, _plan(attention, parameters), device.multiprocessors)
+        elif parameters["kernel"] == "mma":
+            attention_mma.emit(function, scores, _mma_plan(attention, parameters))
         else:
             attention_fma.emit(function, scores, attention_fma.Plan(attention, int(parameters["keys"])))
 
 
 def _candidates(attention: attention_match.Attention, device: Device) -> list[Parameters]:
-    if _fits_wgmma(attention, device):
-        return _wgmma_candidates(attention, device)
-    return _fma_candidates(attention, device) if _element(attention) == "f32" else []
+    """Parameters of all kernels that can compute it, the best one first."""
+    operands = {e.tensor.element for e in (attention.query, attention.key, attention.value)}
+    if max(attention.width, attention.value_width) > _WIDEST or len(operands) != 1:
+        return []
+    if operands == {ir.F32Type.get()}:
+        return _fma_candidates(attention, device) if attention.output.tensor.element == ir.F32Type.get() else []
+    if not operands <= {ir.F16Type.get(), ir.BF16Type.get()}:
+        return []
+    found = _wgmma_candidates(attention, device) if _fits_wgmma(attention, device) else []
+    return found + _mma_candidates(attention, device)
 
 
 # ------------------------------------------------------------------------------------------------------------------ fma
@@ -75,6 +84,29 @@ def _fma_candidates(attention: attention_match.Attention, device: Device) -> lis
     two = [keys for size, keys in fitting if 2 * size <= device.shared_per_multiprocessor]
     order = [*two, *(keys for _, keys in fitting if keys not in two)]
     return [{"kernel": "fma", "keys": keys} for keys in order]
+
+
+# ------------------------------------------------------------------------------------------------------------------ mma
+
+
+def _mma_candidates(attention: attention_match.Attention, device: Device) -> list[Parameters]:
+    """Two fragments a warp read K and V half as often, where registers allow it."""
+    width = max(attention.width, attention.value_width)
+    order = [(4, 2, 64), (4, 1, 64), (8, 1, 64)] if width <= 64 else [(4, 1, 64), (8, 1, 64), (4, 1, 32)]
+    if width > 128:
+        order = [(4, 1, 32), (8, 1, 32)]
+    if attention.rows <= 64:
+        order = [choice for choice in order if choice[:2] == (4, 1)]
+    found: list[Parameters] = [
+        {"kernel": "mma", "warps": warps, "fragments": fragments, "keys": keys} for warps, fragments, keys in order
+    ]
+    return [choice for choice in found if _mma_plan(attention, choice).shared_bytes <= device.shared_per_block]
+
+
+def _mma_plan(attention: attention_match.Attention, parameters: Parameters) -> attention_mma.Plan:
+    name = "f16" if attention.query.tensor.element == ir.F16Type.get() else "bf16"
+    sizes = [int(parameters[key]) for key in ("warps", "fragments", "keys")]
+    return attention_mma.Plan(attention, name, *sizes)
 
 
 # ---------------------------------------------------------------------------------------------------------------- wgmma

@@ -15,7 +15,7 @@ from mlirstack.passes import functions
 from mlirstack.schedules.cuda.attention_expression import Element
 from mlirstack.schedules.cuda.attention_layout import Dimension, size_of
 from mlirstack.schedules.cuda.attention_match import BATCH, COLUMN, KEY, ROW, Attention
-from mlirstack.schedules.cuda.attention_scores import Masks, Scores
+from mlirstack.schedules.cuda.attention_scores import Masks, Scores, Tile, row_blocks, tile_of
 from mlirstack.schedules.cuda.hopper import SWIZZLE, WARPGROUP, WGMMA_ROWS, Ring
 from mlirstack.schedules.cuda.kernel import Kernel, TensorMapLayout
 from mlirstack.schedules.cuda.values import Int
@@ -84,7 +84,7 @@ class Plan:
     @property
     def tiles(self) -> int:
         """Tiles of query rows, over all batches and heads."""
-        return -(-self.attention.rows // self.rows) * self.attention.batch
+        return row_blocks(self.attention, self.rows)
 
 
 def can_copy(element: Element, index: int) -> bool:
@@ -150,19 +150,6 @@ def host_view(kernel: Kernel, element: Element) -> Any:
         return dialect("memref").SubViewOp(moved, memref, [], [], [], start, ones, ones).result
 
 
-@dataclass(frozen=True)
-class Tile:
-    """Rows of one (batch, head): its number, the first row, tiles of keys, and how many of those have edges to check.
-
-    Tiles of keys are gone through from the last to the first, so that those with edges come first.
-    """
-
-    batch: Int
-    first_row: Int
-    count: Int
-    edged: Int
-
-
 class Block:
     """The parts of a block, each made once: parameters by the constructor, addresses by :meth:`open` inside the body."""
 
@@ -197,16 +184,7 @@ class Block:
         kernel.loop(block, self.plan.tiles, step, carried, lambda number, *inner: body(self._tile(number), *inner))
 
     def _tile(self, number: Int) -> Tile:
-        """Tile ``number``: neighbours share K and V; of causal attention the longest ones come first."""
-        attention, rows, keys = self.plan.attention, self.plan.rows, self.plan.keys
-        blocks, all_keys = -(-attention.rows // rows), -(-attention.keys // keys)
-        batch, block, edge = number // blocks, number % blocks, self.scores.edge
-        if edge is None:
-            return Tile(batch, block * rows, self.kernel.integer(all_keys), self.kernel.integer(1))
-        first = (self.kernel.integer(blocks - 1) - block) * rows
-        count = ((first + (rows + edge + keys - 1)) // keys).minimum(all_keys)
-        whole = ((first + (edge + 1)) // keys).minimum(count - 1)  # tiles that even the first row sees whole
-        return Tile(batch, first, count, count - whole)
+        return tile_of(self.kernel, self.scores, self.plan.rows, self.plan.keys, number)
 
 
 def _chunks(width: int) -> int:

@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlirstack.schedules.cuda import vectors
+from mlirstack.schedules.cuda.attention_copies import RowCopies
 from mlirstack.schedules.cuda.attention_expression import Element
-from mlirstack.schedules.cuda.attention_match import BATCH, COLUMN, KEY, ROW, Attention
+from mlirstack.schedules.cuda.attention_match import COLUMN, KEY, ROW, Attention
 from mlirstack.schedules.cuda.attention_rows import RowSoftmax, RowState
-from mlirstack.schedules.cuda.attention_scores import Masks, Scores, ScoreWriter, place
+from mlirstack.schedules.cuda.attention_scores import Masks, Scores, ScoreWriter, place, row_blocks, tile_of
 from mlirstack.schedules.cuda.kernel import Kernel
-from mlirstack.schedules.cuda.tensor_core import commit_copies, copy_async, wait_for_copies
+from mlirstack.schedules.cuda.tensor_core import wait_for_copies
 from mlirstack.schedules.cuda.values import Float, Int
 
 SIDE = 16  # threads along rows, and along keys or columns
@@ -35,6 +36,16 @@ class Plan:
 
     attention: Attention
     keys: int
+
+    @property
+    def columns(self) -> int:
+        """Columns of Q and K that are read: whole groups of those that are multiplied at a time."""
+        return -(-self.attention.width // _QUAD) * _QUAD
+
+    @property
+    def value_columns(self) -> int:
+        """Columns of V that are read: all that the threads have."""
+        return self.runs * self.vector * SIDE
 
     @property
     def pitch(self) -> int:
@@ -72,7 +83,7 @@ def emit(function: Any, scores: Scores, plan: Plan) -> None:
     masks = Masks.of(kernel, scores)
     with kernel.body():
         _Writer(kernel, scores, plan, pointers, masks).write()
-    kernel.launch((-(-attention.rows // BLOCK_ROWS) * attention.batch,), shared_bytes=plan.shared_bytes)
+    kernel.launch((row_blocks(attention, BLOCK_ROWS),), shared_bytes=plan.shared_bytes)
 
 
 class _Writer:
@@ -93,27 +104,17 @@ class _Writer:
         self.query_tile, self.key_tile, self.value_tile, self.weight_tile = (
             kernel.offset(shared, start * _BYTES) for start in (0, key_start, value_start, weight_start)
         )
-        blocks = -(-attention.rows // BLOCK_ROWS)
-        number = kernel.block_index()
-        self.batch = number // blocks
-        first_row = (number % blocks) * BLOCK_ROWS
-        if self.scores.edge is not None:  # the longest rows first
-            first_row = (kernel.integer(blocks - 1) - number % blocks) * BLOCK_ROWS
-        self.rows = [first_row + self.y * ROWS + i for i in range(ROWS)]
-        self.scorer = ScoreWriter(kernel, self.scores, self.masks, self.batch)
-        tiles = self._tiles(first_row)
-        self._copy(attention.query, ROW, (self.query, self.query_tile), (first_row, BLOCK_ROWS), plan.pitch)
+        tile = tile_of(kernel, self.scores, BLOCK_ROWS, plan.keys, kernel.block_index())
+        self.copies = RowCopies(kernel, self.thread, tile.batch)
+        self.rows = [tile.first_row + self.y * ROWS + i for i in range(ROWS)]
+        self.scorer = ScoreWriter(kernel, self.scores, self.masks, tile.batch)
+        query_tile = (self.query_tile, plan.pitch, plan.columns)
+        self._copy(attention.query, ROW, self.query, (tile.first_row, BLOCK_ROWS), query_tile)
         self._copy_keys(kernel.integer(0))
         rows, sums = RowState.start(kernel, ROWS), [kernel.real(0.0)] * (ROWS * plan.runs * plan.vector)
-        final = kernel.loop(0, tiles, 1, [*rows.maxima, *rows.sums, *sums], lambda i, *flat: self._tile(i, tiles, flat))
+        start = [*rows.maxima, *rows.sums, *sums]
+        final = kernel.loop(0, tile.count, 1, start, lambda i, *flat: self._tile(i, tile.count, flat))
         self._store(RowState(final[:ROWS], final[ROWS : 2 * ROWS]), final[2 * ROWS :])
-
-    def _tiles(self, first_row: Int) -> Int:
-        """How many tiles of keys the block's rows see."""
-        keys, everything = self.plan.keys, -(-self.attention.keys // self.plan.keys)
-        if self.scores.edge is None:
-            return self.kernel.integer(everything)
-        return ((first_row + (BLOCK_ROWS + self.scores.edge + keys - 1)) // keys).minimum(everything)
 
     def _tile(self, number: Int, tiles: Int, flat: Sequence[Float]) -> Sequence[Float]:
         kernel, plan = self.kernel, self.plan
@@ -121,7 +122,8 @@ class _Writer:
         first = number * plan.keys
         wait_for_copies(0)
         kernel.barrier()  # K is here, and nobody reads the last V and weights any more
-        self._copy(self.attention.value, KEY, (self.value, self.value_tile), (first, plan.keys), plan.value_pitch)
+        value_tile = (self.value_tile, plan.value_pitch, plan.value_columns)
+        self._copy(self.attention.value, KEY, self.value, (first, plan.keys), value_tile)
         scores = self._scores(first)
         state, weights, corrections = self.softmax.update(state, scores)
         self._share(weights)
@@ -135,39 +137,17 @@ class _Writer:
     # ------------------------------------------------------------------------------------------------------------ copies
 
     def _copy_keys(self, first: Int) -> None:
-        self._copy(self.attention.key, KEY, (self.key, self.key_tile), (first, self.plan.keys), self.plan.pitch)
+        plan = self.plan
+        self._copy(self.attention.key, KEY, self.key, (first, plan.keys), (self.key_tile, plan.pitch, plan.columns))
 
-    def _copy(self, element: Element, index: int, pointers: tuple[Any, Any], rows: tuple[Int, int], pitch: int) -> None:
-        """Start copying rows (first, count) of an operand to shared memory, zeros beyond its last row and column."""
-        kernel, layout = self.kernel, element.layout
-        (source, target), (first, count) = pointers, rows
-        is_value = element is self.attention.value
-        width = self.attention.value_width if is_value else self.attention.width
-        last = self.attention.rows if index == ROW else self.attention.keys
-        each = _access(element, index, width)
-        # The first product reads whole groups of columns, the second one all that its threads have.
-        padded = self.plan.runs * self.plan.vector * SIDE if is_value else -(-width // _QUAD) * _QUAD
-        across = -(-padded // each)
-        start = place(kernel, layout.dimensions[BATCH], self.batch.wide()) + kernel.integer(layout.offset, kernel.i64)
+    def _copy(self, element: Element, index: int, source: Any, rows: tuple[Int, int], tile: tuple[Any, int, int]) -> None:
+        """Start copying rows (first, count) of an operand into a tile: its address, pitch, and columns that are read."""
+        target, pitch, columns = tile
 
-        def copy(number: Int) -> None:
-            row, column = number // across, (number % across) * each
-            valid = (first + row < last) & (column < width)
-            inside, across_row = ((first + row).minimum(last - 1), column.minimum(width - each))
-            offset = start + place(kernel, layout.dimensions[index], inside.wide())
-            offset = offset + place(kernel, layout.dimensions[COLUMN], across_row.wide())
-            size = valid.select(kernel.integer(each * _BYTES), kernel.integer(0))
-            there = kernel.offset(target, row * pitch + column, kernel.f32)
-            copy_async(kernel, there, kernel.offset(source, offset, kernel.f32), each * _BYTES, size)
+        def place_of(row: Int, column: Int) -> Any:
+            return self.kernel.offset(target, row * pitch + column, self.kernel.f32)
 
-        total = count * across
-        for begin in range(0, total, THREADS):
-            number = self.thread + begin
-            if begin + THREADS <= total:
-                copy(number)
-            else:
-                kernel.when(number < total, lambda number=number: copy(number))
-        commit_copies()
+        self.copies.start(element, index, source, rows, columns, place_of)
 
     # ---------------------------------------------------------------------------------------------------------- products
 
@@ -233,7 +213,7 @@ class _Writer:
 
     def _store(self, state: RowState, sums: Sequence[Float]) -> None:
         kernel, plan, layout = self.kernel, self.plan, self.attention.output.layout
-        start = place(kernel, layout.dimensions[BATCH], self.batch.wide()) + kernel.integer(layout.offset, kernel.i64)
+        start = self.copies.start_of(self.attention.output)
         each, factors = plan.runs * plan.vector, self.softmax.reciprocals(state)
         for i, row in enumerate(self.rows):
             for j in range(each):
@@ -251,12 +231,3 @@ class _Writer:
 
 def _pitch(width: int) -> int:
     return -(-width // 32) * 32 + 4
-
-
-def _access(element: Element, index: int, width: int) -> int:
-    """Neighbouring columns that one copy may take: as many as all strides are multiples of."""
-    layout = element.layout
-    strides = [stride for i in (BATCH, index) for _, stride in layout.dimensions[i]] + [layout.offset, width]
-    if layout.stride(COLUMN) != 1:
-        return 1
-    return next(count for count in (4, 2, 1) if not any(stride % count for stride in strides))

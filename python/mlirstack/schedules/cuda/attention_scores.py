@@ -136,6 +136,40 @@ def _linear(expression: Expression) -> _Linear | None:
     return None
 
 
+# ----------------------------------------------------------------------------------------------------------------- tiles
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Rows of one (batch, head): its number, the first row, tiles of keys, and how many of those have edges to check.
+
+    Tiles of keys are gone through from the last to the first, so that those with edges come first.
+    """
+
+    batch: Int
+    first_row: Int
+    count: Int
+    edged: Int
+
+
+def row_blocks(attention: Attention, rows: int) -> int:
+    """Tiles of ``rows`` query rows, over all batches and heads."""
+    return -(-attention.rows // rows) * attention.batch
+
+
+def tile_of(kernel: Kernel, scores: Scores, rows: int, keys: int, number: Int) -> Tile:
+    """Tile ``number``: neighbours share K and V; of causal attention the longest ones come first."""
+    attention, edge = scores.attention, scores.edge
+    blocks, all_keys = -(-attention.rows // rows), -(-attention.keys // keys)
+    batch, block = number // blocks, number % blocks
+    if edge is None:
+        return Tile(batch, block * rows, kernel.integer(all_keys), kernel.integer(1))
+    first = (kernel.integer(blocks - 1) - block) * rows
+    count = ((first + (rows + edge + keys - 1)) // keys).minimum(all_keys)
+    whole = ((first + (edge + 1)) // keys).minimum(count - 1)  # tiles that even the first row sees whole
+    return Tile(batch, first, count, count - whole)
+
+
 # --------------------------------------------------------------------------------------------------------------- writing
 
 
@@ -183,8 +217,9 @@ class ScoreWriter:
     ) -> list[Float]:
         """Scores of a fragment: of each row (outer) and key (inner).
 
-        ``neighbours``: keys come in pairs of neighbours, the first one even.  Without a formula they are the bare products, to be multiplied with the factor later.  ``edges``: the fragment may
-        reach beyond the last key or the causal edge, and becomes -inf there.
+        ``neighbours``: keys come in pairs of neighbours, the first one even.  Without a formula they are the bare
+        products, to be multiplied with the factor later.  ``edges``: the fragment may reach beyond the last key or the
+        causal edge, and becomes -inf there.
         """
         values, step = list(products), 2 if neighbours else 1
         if self.scores.formula is not None:

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlirstack.schedules.cuda import hopper
-from mlirstack.schedules.cuda.attention_block import CHUNK, Block, Plan, Tile, TiledOperand
+from mlirstack.schedules.cuda.attention_block import CHUNK, Block, Plan, TiledOperand
 from mlirstack.schedules.cuda.attention_rows import ROWS, RowSoftmax, RowState, fragment_columns, fragment_rows
-from mlirstack.schedules.cuda.attention_scores import Scores, ScoreWriter
+from mlirstack.schedules.cuda.attention_scores import Scores, ScoreWriter, Tile
 from mlirstack.schedules.cuda.epilogue import pack_pair
 from mlirstack.schedules.cuda.hopper import SWIZZLE, WARPGROUP, WGMMA_ROWS, Stage
 from mlirstack.schedules.cuda.kernel import Kernel
