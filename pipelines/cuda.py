@@ -21,6 +21,7 @@ from mlirstack.passes.cuda.shared_buffers import SharedGlobals, SinkSharedBuffer
 from mlirstack.passes.entry import DescribeEntries
 from mlirstack.passes.fold_transposes import FoldTransposes
 from mlirstack.passes.settle_broadcasts import SettleBroadcasts
+from mlirstack.passes.sink_expansions import SinkExpansions
 from mlirstack.pipeline.stage import Pipeline, Stage
 from mlirstack.pipeline.step import Pass
 from mlirstack.pipelines.frontend import frontend_stages
@@ -45,6 +46,17 @@ _BEFORE_HOISTING = (
     Pass("canonicalize"),
     Pass("cse"),
     SettleBroadcasts(),
+)
+
+FLATTENED = Stage(
+    "flattened",
+    "linalg",
+    (
+        SinkExpansions(),
+        Pass("canonicalize"),
+        Pass("cse"),
+    ),
+    "reshapes stand behind the ops that can do without them",
 )
 
 BUFFERIZED = Stage(
@@ -156,6 +168,7 @@ def cuda_pipeline(route: str, level: str, *, arch: str | None = None, schedule: 
     back = (
         prepared(*_BEFORE_HOISTING),
         FUSED,
+        FLATTENED,
         _dispatches(chip, schedule or ""),
         *((_TILED,) if by_transform else ()),
         BUFFERIZED,

@@ -62,6 +62,7 @@ STEPS: dict[str, str] = {
     "mlirstack-transform-share": "mlirstack.schedules.cuda.transform_gemm:Share",
     "mlirstack-transform-threads": "mlirstack.schedules.cuda.transform_gemm:MapToThreads",
     "mlirstack-translate-kernels": "mlirstack.passes.cuda.device_code:TranslateKernels",
+    "mlirstack-sink-expansions": "mlirstack.passes.sink_expansions:SinkExpansions",
     "mlirstack-translate-to-llvmir": "mlirstack.passes.llvm_ir:TranslateToLlvmIr",
     "mlirstack-vector-math": "mlirstack.passes.vector_math:VectorMath",
     "mlirstack-write-plan": "mlirstack.passes.cuda.planned:WritePlan",
