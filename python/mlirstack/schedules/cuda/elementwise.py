@@ -76,10 +76,14 @@ class Plan:
             limit //= 2
         return limit
 
+    @property
+    def full(self) -> list[Access]:
+        """Accesses that differ at every point: the bulk of the bytes."""
+        return [access for access in self.accesses if all(access.strides[loop.members[-1]] for loop in self.loops)]
+
     def widest(self) -> int:
-        """Bytes of the widest element that is accessed along the innermost loop."""
-        moving = [a for a in self.accesses if self.lane_stride(a)] or self.accesses
-        return max(vectors.bytes_of(access.tensor.element) for access in moving)
+        """Bytes of the widest element of the bulk."""
+        return max(vectors.bytes_of(access.tensor.element) for access in self.full)
 
 
 def plan_of(graph: KernelGraph) -> Plan | None:
@@ -150,9 +154,8 @@ class _Writer:
         self.vector, self.unroll, self.threads = (int(parameters[name]) for name in ("vector", "unroll", "threads"))
         self.kernel = Kernel(function, threads=self.threads, schedule=Elementwise.name)
         self.memory = Memory(self.kernel, (access.tensor for access in plan.accesses), plan.graph.nodes)
-        full = [a for a in plan.reads if all(a.strides[loop.members[-1]] for loop in plan.loops)]
         self.cache = Cache.STREAM if parameters["stream"] else Cache.NORMAL
-        self.caches = {access.tensor: self.cache for access in full}
+        self.caches = {access.tensor: self.cache for access in plan.full} if parameters["stream"] else {}
 
     def write(self) -> None:
         """Vectors where all of the thread's are there and aligned, element by element otherwise."""

@@ -199,7 +199,7 @@ class RowKernel:
         return [*outer, inner * lanes]
 
     def _tile(self, streamed: Sequence[Access]) -> Tile:
-        caches = {access.tensor: self._cache for access in streamed}
+        caches = {access.tensor: self._cache for access in streamed} if self.shape.stream else {}
         clamp = self.column_vectors % (self.shape.count * self.shape.team) != 0
         return Tile(self.kernel, self.nest, self.memory, self._indices(0, clamp=clamp), caches, self.aligned)
 

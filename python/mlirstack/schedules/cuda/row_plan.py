@@ -97,11 +97,9 @@ class RowPlan:
         return len(self.loops) - 1 if self.along_columns else len(self.rows) - 1
 
     def vector(self) -> int:
-        """Elements of a vector: 16 bytes of the widest tensor, fewer where rows do not start at such multiples."""
-        along = self.loops[self.lane_loop].members[-1]
-        moving = [access for access in self.accesses if access.strides[along]]
-        widest = max(vectors.bytes_of(access.tensor.element) for access in moving or self.accesses)
-        limit = vector_limit(self.loops, self.lane_loop, self.accesses, vectors.ACCESS_BYTES // widest)
+        """Elements of a vector: 16 bytes of the bulk, fewer where rows do not start at such multiples."""
+        most = vectors.elements_per_access(self.bulk.tensor.element)
+        limit = vector_limit(self.loops, self.lane_loop, self.accesses, most)
         while self.loops[self.lane_loop].size % limit:
             limit //= 2
         return limit

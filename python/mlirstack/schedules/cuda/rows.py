@@ -113,7 +113,7 @@ def _teams(plan: RowPlan, vector: int) -> list[int]:
     if length <= 8 * WARP:
         best = max(1, min(WARP, _power_of_two(-(-length // 2))))
         return [best, *(team for team in (1, 2, 4, 8, 16, 32) if best < team <= length), 128]
-    sizes = [team for team in (1024, 512, 256, 128) if team * 2 <= length + team]
+    sizes = [team for team in (1024, 512, 256, 128) if 2 * team <= length]
     # Little waste first, then more threads.
     return sorted(sizes, key=lambda team: (-(-length // team) * team > 1.25 * length, -team))
 

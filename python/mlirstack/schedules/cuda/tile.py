@@ -240,7 +240,9 @@ class Tile:
     def _read(self, access: Access, pointer: Any, each: int) -> list[Any]:
         """The lanes of a vector, ``each`` elements an access."""
         element, stride = access.tensor.element, self._lane_stride(access)
-        kind, cache = vectors.storage_type(element), self._caches.get(access.tensor, Cache.NORMAL)
+        # LLVM would take a vector apart to share its elements with the unaligned way.
+        usual = Cache.NORMAL if each == 1 else Cache.PINNED
+        kind, cache = vectors.storage_type(element), self._caches.get(access.tensor, usual)
         return [
             value
             for lane in range(0, self._lanes_of(access), each)

@@ -20,11 +20,20 @@ ACCESS_BYTES = 16  # the widest access of a thread
 
 
 class Cache(Enum):
-    """How an access to global memory treats the caches: the suffix of the PTX instruction."""
+    """How an access to global memory treats the caches.
 
-    NORMAL = ""
-    STREAM = ".cs"  # read or written once: first to be evicted
-    NO_L1 = ".L1::no_allocate"  # loads only
+    All but NORMAL keep their place in the program, whole; the compiler may move NORMAL ones and take them apart.
+    """
+
+    NORMAL = "normal"
+    PINNED = "pinned"  # the usual caches
+    STREAM = "stream"  # read or written once: first to be evicted
+    NO_L1 = "no_l1"  # loads only
+
+    @property
+    def suffix(self) -> str:
+        """What it is called in PTX."""
+        return {Cache.STREAM: ".cs", Cache.NO_L1: ".L1::no_allocate"}.get(self, "")
 
 
 def storage_type(element: Any) -> Any:
@@ -187,7 +196,7 @@ def _load_words(kernel: Kernel, stored: Any, pointer: Any, size: int, cache: Cac
     count = max(1, size * 8 // word.width)
     registers = ", ".join(f"${i}" for i in range(count))
     registers, shape = (f"{{{registers}}}", f".v{count}") if count > 1 else (registers, "")
-    text = f"ld.global{cache.value}{shape}.{name} {registers}, [${count}];"
+    text = f"ld.global{cache.suffix}{shape}.{name} {registers}, [${count}];"
     kind = ir.Type.parse(f"!llvm.struct<({', '.join([str(word)] * count)})>") if count > 1 else word
     loaded = kernel.assembly(text, f"={constraint}," * count + "l", [pointer], kind, has_side_effects=True)
     words = [loaded]
@@ -202,7 +211,7 @@ def _store_words(kernel: Kernel, stored: Sequence[Any], pointer: Any, size: int,
     words = [_pack(stored[i : i + each], word) for i in range(0, len(stored), each)]
     registers = ", ".join(f"${i + 1}" for i in range(len(words)))
     registers, shape = (f"{{{registers}}}", f".v{len(words)}") if len(words) > 1 else (registers, "")
-    text = f"st.global{cache.value}{shape}.{name} [$0], {registers};"
+    text = f"st.global{cache.suffix}{shape}.{name} [$0], {registers};"
     kernel.assembly(text, "l" + f",{constraint}" * len(words), [pointer, *words], has_side_effects=True)
 
 
