@@ -7,8 +7,10 @@ FMA.  See docs/kernels/convolution.md.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+from mlirstack.schedules.cuda.convolution_groups import convolution_groups
 from mlirstack.schedules.cuda.device import Device
 from mlirstack.schedules.cuda.emitter import Parameters
 from mlirstack.schedules.cuda.factors import Factor
@@ -53,6 +55,17 @@ class Convolution:
         found_fma = fma_cuts(p.m, p.n, p.k, p.batch, int(element.width) // 8, device)
         return [{"engine": "fma", **cut.parameters()} for cut in found_fma]
 
+    def claim(self, operations: Sequence[Any], device: Device) -> list[list[Any]]:
+        """Each convolution with the zeros around its image before it, and the elementwise ops after it, layouts changed too.
+
+        ``operations``: those of a function, in order.  A group is what this emitter takes as a whole.
+        """
+
+        def takes(ops: Sequence[Any]) -> bool:
+            return self.choose(KernelGraph(ops), device) is not None
+
+        return convolution_groups(operations, takes)
+
     def emit(self, function: Any, graph: KernelGraph, parameters: Parameters, device: Device) -> None:
         """See :class:`~mlirstack.schedules.cuda.emitter.Emitter`."""
         match = match_window(graph)
@@ -69,8 +82,6 @@ class Convolution:
             engine = FmaEngine(fma_cut.tile, sum_type(product, factors))
             splits, group = fma_cut.splits, fma_cut.group
         ProductKernel(product, factors, engine, splits, group, self.name).write(function)
-        for node in reversed(match.absorbed):  # what wrote the zeros around the image
-            node.op.erase()
 
 
 def window_factors(match: WindowProduct) -> tuple[Factor, Factor]:

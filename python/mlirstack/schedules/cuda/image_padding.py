@@ -48,9 +48,9 @@ def _on_tensors(producer: Node) -> Padding | None:
 
 
 def _on_memrefs(graph: KernelGraph, buffer: Any) -> Padding | None:
-    """The buffer is a temporary that is filled once, and copied to through one view."""
+    """The buffer, a temporary of the kernel or of its caller, is filled once, and copied to through one view."""
     allocation = functions.defining_op(buffer)
-    if allocation is None or allocation.name != "memref.alloc":
+    if allocation is not None and allocation.name != "memref.alloc":
         return None
     users = [use.owner.operation for use in buffer.uses]
     fills = [op for op in users if op.name == "linalg.fill"]

@@ -54,12 +54,11 @@ class Window:
 
 @dataclass(frozen=True)
 class WindowProduct:
-    """A convolution: the product, the image and the weights.  ``absorbed``: nodes that made zeros around the image."""
+    """A convolution: the product, the image and the weights."""
 
     product: Product
     image: Window
     weights: Window
-    absorbed: tuple[Node, ...]
 
 
 def match_window(graph: KernelGraph) -> WindowProduct | None:
@@ -90,7 +89,7 @@ def match_window(graph: KernelGraph) -> WindowProduct | None:
         maps = linear[which]
         assert maps is not None
         windows.append(_window(node.inputs[which], maps, roles, loops, body, which, padding if which == number else None))
-    return WindowProduct(product, windows[0], windows[1], absorbed)
+    return WindowProduct(product, windows[0], windows[1])
 
 
 Linear = tuple[tuple[int, ...], ...]  # per dimension of a tensor, the coefficient of each loop in its index
@@ -119,20 +118,13 @@ def _coefficients(expression: Any, loops: int) -> tuple[int, ...] | None:
         return (0,) * loops if expression.value == 0 else None
     if not isinstance(expression, (ir.AffineAddExpr, ir.AffineMulExpr)):
         return None
-    left, right = ir.AffineExpr(expression.lhs), ir.AffineExpr(expression.rhs)
+    left = _coefficients(expression.lhs, loops)
     if isinstance(expression, ir.AffineMulExpr):
-        if ir.AffineConstantExpr.isinstance(right):
-            scaled, factor = _coefficients(_typed(left), loops), ir.AffineConstantExpr(right).value
-            return None if scaled is None else tuple(c * factor for c in scaled)
-        return None
-    first, second = (_coefficients(_typed(side), loops) for side in (left, right))
-    return None if first is None or second is None else tuple(a + b for a, b in zip(first, second, strict=True))
-
-
-def _typed(expression: Any) -> Any:
-    """An affine expression as the class of its kind."""
-    kinds = (ir.AffineDimExpr, ir.AffineConstantExpr, ir.AffineAddExpr, ir.AffineMulExpr)
-    return next((kind(expression) for kind in kinds if kind.isinstance(expression)), expression)
+        if left is None or not isinstance(expression.rhs, ir.AffineConstantExpr):
+            return None
+        return tuple(c * expression.rhs.value for c in left)
+    right = _coefficients(expression.rhs, loops)
+    return None if left is None or right is None else tuple(a + b for a, b in zip(left, right, strict=True))
 
 
 def _roles(node: Node, image: int, linear: Sequence[Linear | None]) -> Roles | None:
