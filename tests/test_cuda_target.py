@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import textwrap
@@ -11,14 +12,18 @@ from typing import Any
 import pytest
 import torch
 from cuda_fake import SCALE, FakeDriver, signature, tensor
+from torch import nn
 
+from mlirstack.api import LowerOptions, build_program, program_of
 from mlirstack.bundle.store import BundleInfo, read_bundle, write_bundle
 from mlirstack.errors import BundleError, TargetUnavailableError, UsageError
 from mlirstack.frontend.program import ResultSpec
 from mlirstack.passes.cuda.plan import Argument, Buffer, Input, Launch, LaunchPlan, PlannedFunction, ResultRef
+from mlirstack.passes.cuda.toolkit import find_program
 from mlirstack.targets.base import Artifact
 from mlirstack.targets.callable import CompiledFunction
 from mlirstack.targets.cuda.arch import Arch
+from mlirstack.targets.cuda.driver import KernelCall
 from mlirstack.targets.cuda.target import CUBIN_FILE, PLAN_FILE, PTX_FILE, CudaTarget
 from mlirstack.targets.registry import TargetOptions
 
@@ -116,6 +121,46 @@ def test_incomplete_artifacts_are_refused() -> None:
     for text in (b"{}", b"nonsense", b'{"format": 99}'):
         with pytest.raises(BundleError, match=r"plan\.json cannot be read"):
             loaded_image(driver, artifact(**{PLAN_FILE: text}))
+
+
+@pytest.mark.target
+def test_what_is_built_is_loaded_and_traced(tmp_path: Path) -> None:
+    if find_program("ptxas") is None or find_program("nvdisasm") is None:
+        pytest.skip("ptxas and nvdisasm are not installed")
+    program = program_of(nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4)), (torch.ones(2, 8),), name="net")
+    _, built, _ = build_program(program, LowerOptions("cuda:sm_90a", dump=tmp_path))
+    assert set(built.files) == {CUBIN_FILE, PTX_FILE, PLAN_FILE}
+    plan = LaunchPlan.from_json(built.files[PLAN_FILE].decode())
+    main = plan.function("main")
+    assert main is not None and built.metadata["arch"] == plan.arch == "sm_90a"
+    memory = json.loads((tmp_path / "trace.json").read_text())["memory"]
+    assert memory["main"] == {"arena": main.arena_bytes, "unshared": main.unshared_bytes} and main.arena_bytes
+
+    class Idle(FakeDriver):
+        """Does not compute: what is checked is that kernels are found, and what comes back."""
+
+        def launch(self, call: KernelCall, stream: int) -> None:
+            self.calls.append(("launch", call.function))
+
+    driver = Idle({})
+    executable = CudaTarget(driver=driver).load(built, program.signature, program.parameters)
+    driver.calls.clear()
+    executable.use_graph = False  # type: ignore[attr-defined]
+    (y,) = executable.run([torch.ones(2, 8)])
+    assert y.shape == (2, 4) and y.dtype == torch.float32
+    launches = [step.kernel for step in main.steps if isinstance(step, Launch)]
+    assert [call[1] for call in driver.named("launch")] == launches
+
+
+@pytest.mark.target
+def test_the_kernels_of_the_device_tests_are_accepted_by_ptxas(tmp_path: Path) -> None:
+    from device.cuda_programs import KERNELS, TILE_KERNEL, assembled
+
+    ptxas = find_program("ptxas")
+    if ptxas is None:
+        pytest.skip("ptxas is not installed")
+    for text, arch in ((KERNELS, "sm_80"), (KERNELS, "sm_90"), (TILE_KERNEL, "sm_90")):
+        assert assembled(ptxas, text, arch, tmp_path).startswith(b"\x7fELF")
 
 
 def test_the_default_architecture_is_that_of_the_device() -> None:

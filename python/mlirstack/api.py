@@ -154,7 +154,8 @@ def build_program(
     artifact = lowering.target.build(program, lowering.payload, observers)
     if lowering.dump:
         sizes = {name: len(data) for name, data in artifact.files.items()}
-        lowering.dump.describe(artifact=sizes, copied_inputs=list(program.copied_inputs))
+        memory = {key: value for key, value in artifact.metadata.items() if key == "memory"}
+        lowering.dump.describe(artifact=sizes, copied_inputs=list(program.copied_inputs), **memory)
     return lowering, artifact, time.perf_counter() - started
 
 

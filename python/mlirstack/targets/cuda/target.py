@@ -84,7 +84,13 @@ class CudaTarget(Target):
             PTX_FILE: payload.ptx.encode(),
             PLAN_FILE: payload.plan.to_json().encode(),
         }
-        return Artifact(self.name, files, {"arch": payload.plan.arch, "cuda": list(version_of(tool("ptxas")))})
+        metadata = {
+            "arch": payload.plan.arch,
+            "cuda": list(version_of(tool("ptxas"))),
+            # Bytes of temporaries, with reuse and without; None where they depend on shapes.
+            "memory": {f.name: {"arena": f.arena_bytes, "unshared": f.unshared_bytes} for f in payload.plan.functions},
+        }
+        return Artifact(self.name, files, metadata)
 
     def load(self, artifact: Artifact, signature: Signature, parameters: dict[str, torch.Tensor]) -> Executable:
         """Load kernels and parameters onto the device; :class:`TargetUnavailableError` where it cannot run them."""
