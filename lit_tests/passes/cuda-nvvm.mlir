@@ -1,7 +1,7 @@
 // What kernels need beyond the upstream passes: tensor maps by value, cluster size, register limits, internal helpers.
 // RUN: mlirstack-opt %s --mlirstack-nvvm-prepare | FileCheck %s --check-prefix=PREPARED
-// RUN: mlirstack-opt %s --pass-pipeline='builtin.module(mlirstack-nvvm-prepare,gpu.module(convert-gpu-to-nvvm{index-bitwidth=64 use-bare-ptr-memref-call-conv=true},reconcile-unrealized-casts),mlirstack-nvvm-finish)' | FileCheck %s
-// RUN: mlirstack-opt %s --pass-pipeline='builtin.module(mlirstack-nvvm-prepare,gpu.module(convert-gpu-to-nvvm{index-bitwidth=64 use-bare-ptr-memref-call-conv=true},reconcile-unrealized-casts),mlirstack-nvvm-finish{contract=false})' | FileCheck %s --check-prefix=STRICT
+// RUN: mlirstack-opt %s --mlirstack-nvvm-prepare --convert-gpu-to-nvvm='index-bitwidth=64 use-bare-ptr-memref-call-conv=true' --reconcile-unrealized-casts --mlirstack-nvvm-finish | FileCheck %s
+// RUN: mlirstack-opt %s --mlirstack-nvvm-prepare --convert-gpu-to-nvvm='index-bitwidth=64 use-bare-ptr-memref-call-conv=true' --reconcile-unrealized-casts --mlirstack-nvvm-finish='contract=false' | FileCheck %s --check-prefix=STRICT
 
 // PREPARED: gpu.func @copy
 // PREPARED-SAME: mlirstack.tensor_maps = [{box = array<i64: 64, 32>}, unit]
