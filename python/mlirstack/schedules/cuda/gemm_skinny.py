@@ -18,6 +18,7 @@ from mlirstack.schedules.cuda.gemm_mma import operands_of
 from mlirstack.schedules.cuda.gemm_wgmma import can_load, parameters_of, tile_of, with_loadable_factors
 from mlirstack.schedules.cuda.gemv import WARPS, StreamedProduct, Streaming
 from mlirstack.schedules.cuda.graph import KernelGraph
+from mlirstack.schedules.cuda.hopper import SWIZZLE
 from mlirstack.schedules.cuda.tensor_core import Operands
 from mlirstack.schedules.cuda.wgmma_kernel import write_wgmma
 from mlirstack.schedules.cuda.wgmma_tile import WgmmaProblem, WgmmaTile
@@ -27,7 +28,8 @@ _SKINNY_ROWS = 64
 _LEAST_STREAM = 2**15  # elements of the large factor below which nothing is worth streaming
 _LEAST_K = 64
 _WARPS_TO_FILL = 16  # warps of a multiprocessor that keep enough loads in flight
-_STAGE_BYTES = 64 * 1024  # of a ring: enough in flight for one multiprocessor's share of the memory's speed
+_RING_BYTES = (160 * 1024, 88 * 1024)  # of a ring where a multiprocessor has one block, and where it has two
+_MOST_STAGES = 12
 
 
 class SkinnyGemm:
@@ -63,8 +65,8 @@ class SkinnyGemm:
         operands = operands_of(contraction, device)
         assert operands is not None
         contraction = with_loadable_factors(function, contraction, operands, self.name)
-        tile = tile_of({name: value for name, value in parameters.items() if name != "kind"})
-        write_wgmma(function, WgmmaProblem(contraction, operands, tile, swapped), device, self.name)
+        problem = WgmmaProblem(contraction, operands, tile_of(parameters), swapped)
+        write_wgmma(function, problem, device, self.name)
 
 
 def _is_skinny(contraction: Contraction) -> bool:
@@ -112,7 +114,8 @@ def _tiles(contraction: Contraction, operands: Operands, device: Device) -> Iter
     splits = (2, 1, 4) if tiles < device.multiprocessors else (1, 2, 4)
     for rows in (64, 128):
         for split in splits:
-            stages = max(3, min(10, _STAGE_BYTES // ((rows + columns) * 128) + 1))
+            ring = _RING_BYTES[0 if -(-large // rows) * contraction.batch * split <= device.multiprocessors else 1]
+            stages = max(3, min(_MOST_STAGES, ring // ((rows + columns) * SWIZZLE)))
             tile = WgmmaTile(rows, columns, stages, split=split, consumers=rows // 64)
             problem = WgmmaProblem(contraction, operands, tile, swapped)
             if problem.fits(device) and problem.steps >= 2 * split:

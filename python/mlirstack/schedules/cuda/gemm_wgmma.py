@@ -60,14 +60,15 @@ def parameters_of(tile: WgmmaTile) -> dict[str, Parameter]:
     """A tile as parameters of a schedule; the inverse of :func:`tile_of`."""
     return {
         "rows": tile.rows, "columns": tile.columns, "stages": tile.stages, "multicast": tile.multicast,
-        "split": tile.split, "consumers": tile.consumers, "group": tile.group,
+        "split": tile.split, "consumers": tile.consumers, "group": tile.group, "pingpong": tile.pingpong,
     }  # fmt: skip
 
 
 def tile_of(parameters: Mapping[str, Parameter]) -> WgmmaTile:
     """The tile that parameters of a schedule describe."""
-    numbers = {name: int(value) for name, value in parameters.items() if name != "multicast"}
-    return WgmmaTile(multicast=str(parameters["multicast"]), **numbers)
+    names = ("rows", "columns", "stages", "split", "consumers", "group")
+    multicast, pingpong = str(parameters["multicast"]), bool(parameters["pingpong"])
+    return WgmmaTile(multicast=multicast, pingpong=pingpong, **{name: int(parameters[name]) for name in names})
 
 
 def with_loadable_factors(function: Any, contraction: Contraction, operands: Operands, schedule: str) -> Contraction:

@@ -193,6 +193,12 @@ def named_barrier(kernel: Kernel, number: Number, threads: int) -> None:
     dialect("nvvm").BarrierOp(barrierId=raw.value, numberOfThreads=kernel.integer(threads).value)
 
 
+def arrive_at_named_barrier(kernel: Kernel, number: Number, threads: int) -> None:
+    """Count as arrived at :func:`named_barrier`, without waiting."""
+    raw = number if isinstance(number, Int) else kernel.integer(number)
+    dialect("nvvm").BarrierArriveOp(kernel.integer(threads).value, barrierId=raw.value)
+
+
 def cluster_barrier(*, aligned: bool) -> None:
     """All threads of the cluster wait for each other.  Orders no memory: its release form is a ``MEMBAR.ALL.GPU``."""
     nvvm = dialect("nvvm")

@@ -25,7 +25,12 @@ _TILES = (
     (WgmmaTile(64, 256, 4), 0.70),
     (WgmmaTile(64, 128, 7), 0.58),
 )
-_SPLIT_TILES = ((WgmmaTile(128, 128, 4, split=2), 0.74), (WgmmaTile(64, 128, 6, split=2), 0.58))
+_SPLIT_TILES = (
+    (WgmmaTile(128, 128, 5, split=2), 0.74),
+    (WgmmaTile(64, 128, 7, split=2), 0.58),
+    (WgmmaTile(128, 128, 4, split=4), 0.74),
+)
+_PINGPONG_TILES = ((WgmmaTile(128, 128, 6, pingpong=True), 0.76), (WgmmaTile(64, 256, 4, pingpong=True), 0.72))
 _MULTICAST_GAIN = 0.01  # on shapes that fill the chip several times over
 _GROUPS = (4, 16)  # other rasters than the default of 8 rows of tiles
 _START = 3e-6  # seconds until the first products are computed, and from the last ones to the end
@@ -38,7 +43,7 @@ _PAD = 2e-6  # seconds of one more kernel
 def candidates(contraction: Contraction, operands: Operands, device: Device) -> list[WgmmaTile]:
     """Tiles worth trying, the one with the least time by the model first; at most 14."""
     found: list[tuple[float, WgmmaTile]] = []
-    for tile, share in (*_TILES, *_SPLIT_TILES):
+    for tile, share in (*_TILES, *_PINGPONG_TILES, *_SPLIT_TILES):
         for multicast in ("none", "b", "a") if tile.split == 1 else ("none",):
             variant = replace(tile, multicast=multicast)
             problem = WgmmaProblem(contraction, operands, variant)
@@ -59,7 +64,10 @@ def seconds(problem: WgmmaProblem, share: float, device: Device) -> float:
     epilogue = tile.rows * tile.columns * 4 / _STORE
     if tile.multicast != "none" and rounds >= 3:
         step *= 1 - _MULTICAST_GAIN
-    computing = rounds * (ceil(problem.steps / tile.split) * step + epilogue)
+    main_loop = ceil(problem.steps / tile.split) * step
+    epilogue /= tile.split
+    hidden = max(main_loop, epilogue / 2)  # with pingpong, epilogues hide behind main loops, but for the last one
+    computing = rounds * hidden + epilogue if tile.pingpong else rounds * (main_loop + epilogue)
     copying = _bytes(contraction) / (device.bandwidth * _BANDWIDTH)
     padding = sum(
         padded_bytes(contraction, matrix) / (device.bandwidth * _BANDWIDTH) + _PAD

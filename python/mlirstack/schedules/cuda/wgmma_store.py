@@ -64,15 +64,18 @@ class StoreTile:
 
         ``batch``: the index along each batch axis.
         """
-        self._boxes = 0
         thread, tile = self._thread, self._problem.tile
-        width = min(STORE_COLUMNS, tile.warpgroup_columns)
+        if not any(self._maps):
+            flat = [value for values in sums for value in values]
+            self.write_pieces([(i, flat[4 * i : 4 * i + 4]) for i in range(tile.pieces)], epilogue, row, column)
+            return
+        self._boxes = 0
         columns = [column + (thread.column + group) for group in range(0, tile.warpgroup_columns, _GROUP)]
         for block, values in enumerate(sums):
             first = row + block * hopper.WGMMA_ROWS
             rows = [first + (thread.row + half) for half in _HALVES]
-            for chunk in range(0, tile.warpgroup_columns, width):
-                groups = range(chunk // _GROUP, (chunk + width) // _GROUP)
+            for chunk in range(0, tile.warpgroup_columns, STORE_COLUMNS):
+                groups = range(chunk // _GROUP, (chunk + STORE_COLUMNS) // _GROUP)
                 runs = [
                     [
                         epilogue.apply(values[4 * group + 2 * half : 4 * group + 2 * half + 2], rows[half], columns[group])
@@ -89,17 +92,29 @@ class StoreTile:
                     else:
                         self._stage(output, parts, first, column + chunk, batch)
 
-    def write_swapped(self, sums: Sequence[Sequence[Any]], epilogue: Tile, row: Int, column: Int) -> None:
-        """The same where rows of the wgmma are columns of the outputs: values one by one, each by its thread."""
-        thread = self._thread
-        rows = [column + (thread.column + group + k) for group in range(0, 2 * len(sums[0]), _GROUP) for k in range(2)]
-        for block, values in enumerate(sums):
-            columns = [row + (thread.row + (block * hopper.WGMMA_ROWS + half)) for half in _HALVES]
-            for place, value in enumerate(values):
-                group, half, k = place // 4, place // 2 % 2, place % 2
-                at = rows[2 * group + k], columns[half]
-                for output, run in enumerate(epilogue.apply([value], *at)):
-                    epilogue.store(output, run, *at)
+    def write_pieces(self, pieces: Sequence[tuple[int, Sequence[Any]]], epilogue: Tile, row: Int, column: Int) -> None:
+        """Pieces of the warpgroup's part, by their numbers: four accumulators each, stored by their threads.
+
+        Where factors are swapped, rows of the wgmma are columns of the outputs, and values are stored one by one.
+        """
+        thread, groups = self._thread, self._problem.tile.warpgroup_columns // _GROUP
+        blocks = sorted({number // groups for number, _ in pieces})
+        rows = {block: [row + (thread.row + (block * hopper.WGMMA_ROWS + half)) for half in _HALVES] for block in blocks}
+        used = sorted({number % groups for number, _ in pieces})
+        columns = {group: [column + (thread.column + (group * _GROUP + k)) for k in range(2)] for group in used}
+        for number, values in pieces:
+            for half in range(2):
+                place, places = rows[number // groups][half], columns[number % groups]
+                run = values[2 * half : 2 * half + 2]
+                if self._problem.swapped:
+                    for value, other in zip(run, places, strict=True):
+                        self._write_run([value], epilogue, other, place)
+                else:
+                    self._write_run(run, epilogue, place, places[0])
+
+    def _write_run(self, run: Sequence[Any], epilogue: Tile, row: Int, column: Int) -> None:
+        for output, values in enumerate(epilogue.apply(run, row, column)):
+            epilogue.store(output, values, row, column)
 
     def finish(self) -> None:
         """Wait until shared memory may be given up."""

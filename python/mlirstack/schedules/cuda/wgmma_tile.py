@@ -20,6 +20,7 @@ from mlirstack.schedules.cuda.tensor_core import Operands
 
 STORE_COLUMNS = 64  # columns of the epilogue that are computed before they are stored
 STORE_BUFFER = WGMMA_ROWS * SWIZZLE  # bytes of a box on its way out: 64 rows of 128 bytes
+PIECE_BYTES = 16 * WARPGROUP  # four accumulators of each thread of a warpgroup
 STORE_BUFFERS = 2  # of each warpgroup, used in turns
 _TMA_RANK = 5
 _STRIDE_BYTES = 16  # what the copy engine asks of every stride
@@ -32,7 +33,8 @@ class WgmmaTile:
     ``rows`` by ``columns`` of the result, by ``consumers`` warpgroups; a ring of ``stages`` buffers.  ``multicast``: which
     factor two neighbouring blocks of a cluster share ("none", "a": they stand side by side, "b": one above the other).
     ``split``: blocks of a cluster that share the K of one tile.  ``group``: rows of tiles that are worked through column by
-    column, so that what is in flight at a time shares factors in L2.
+    column, so that what is in flight at a time shares factors in L2.  ``pingpong``: each consumer has tiles of its own, and
+    runs the epilogue of one while the other multiplies.
     """
 
     rows: int
@@ -42,6 +44,7 @@ class WgmmaTile:
     split: int = 1
     consumers: int = 2
     group: int = 8
+    pingpong: bool = False
 
     @property
     def cluster(self) -> int:
@@ -55,7 +58,9 @@ class WgmmaTile:
 
     @property
     def warpgroups(self) -> tuple[int, int]:
-        """Consumer warpgroups along rows and along columns."""
+        """Consumer warpgroups along rows and along columns of a tile."""
+        if self.pingpong:
+            return 1, 1
         along_rows = min(self.consumers, self.rows // WGMMA_ROWS)
         return along_rows, self.consumers // along_rows
 
@@ -73,6 +78,24 @@ class WgmmaTile:
     def accumulators(self) -> int:
         """Accumulators that a thread has for each block of 64 rows."""
         return self.warpgroup_columns * WGMMA_ROWS // WARPGROUP
+
+    @property
+    def releases(self) -> int:
+        """Arrivals that release a buffer of the ring: one of each warpgroup that reads it, in each block that has it."""
+        return self.warpgroups[0] * self.warpgroups[1] * (1 if self.multicast == "none" else 2)
+
+    @property
+    def pieces(self) -> int:
+        """Groups of four accumulators that a thread has."""
+        return self.blocks * self.accumulators // 4
+
+    def owner(self, piece: int) -> int:
+        """The block of a cluster that shares K which finishes this piece of the tile."""
+        return piece * self.split // self.pieces
+
+    def owned(self, block: int) -> list[int]:
+        """The pieces that a block finishes."""
+        return [piece for piece in range(self.pieces) if self.owner(piece) == block]
 
     @property
     def threads(self) -> int:
@@ -153,8 +176,8 @@ class WgmmaProblem:
 
     @property
     def partial_bytes(self) -> int:
-        """Bytes of one warpgroup's sums."""
-        return self.tile.blocks * self.tile.accumulators * 4 * WARPGROUP
+        """Bytes that one warpgroup gets from the same one of another block, at most."""
+        return max(len(self.tile.owned(block)) for block in range(self.tile.split)) * PIECE_BYTES
 
     @property
     def barriers(self) -> int:
@@ -176,9 +199,9 @@ class WgmmaProblem:
     @cached_property
     def staged(self) -> tuple[bool, ...]:
         """Per output: does it go through shared memory and the copy engine?"""
-        wide = self.tile.warpgroup_columns % STORE_COLUMNS == 0
+        whole = self.tile.split == 1 and self.tile.warpgroup_columns % STORE_COLUMNS == 0
         return tuple(
-            not self.swapped and wide and copyable_output(self.contraction, output.access)
+            not self.swapped and whole and copyable_output(self.contraction, output.access)
             for output in self.contraction.outputs
         )
 
@@ -186,6 +209,8 @@ class WgmmaProblem:
         """Can the kernel be written, and does a block fit on the device?"""
         tile = self.tile
         registers = tile.blocks * tile.accumulators <= (128 if tile.consumers == 2 else 96)
+        if tile.split > 1 and (self.operands.is_integer or tile.pingpong):
+            return False  # sums travel as f32; a tile of one block has no room for turns
         return registers and tile.warpgroup_columns % 8 == 0 and self.shared_bytes <= device.shared_per_block
 
 

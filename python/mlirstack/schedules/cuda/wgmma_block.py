@@ -1,0 +1,91 @@
+"""What all threads of a block of a warp-specialised product know: its ring, its place in the cluster, its tiles."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from mlirstack.schedules.cuda import hopper
+from mlirstack.schedules.cuda.hopper import Ring
+from mlirstack.schedules.cuda.kernel import Kernel
+from mlirstack.schedules.cuda.raster import Place, Raster
+from mlirstack.schedules.cuda.values import Int
+from mlirstack.schedules.cuda.wgmma_tile import WgmmaProblem
+
+
+class WgmmaBlock:
+    """A block of the kernel being written; made at the begin of the kernel's body."""
+
+    def __init__(self, kernel: Kernel, problem: WgmmaProblem) -> None:
+        tile = problem.tile
+        self.kernel = kernel
+        self.problem = problem
+        self.tile = tile
+        self.shared = kernel.shared()
+        self.thread = kernel.thread()
+        self.rank = hopper.block_in_cluster(kernel) if tile.cluster > 1 else kernel.integer(0)
+        self.first = kernel.block_index() // tile.cluster  # tile of the cluster
+        self.clusters = kernel.grid_size() // tile.cluster
+        self.ring = Ring(kernel, kernel.offset(self.shared, problem.barriers), tile.stages, tile.releases)
+        self._raster = Raster(*problem.tiles, tile.group)
+
+    def begin(self, tensor_maps: list[Any]) -> None:
+        """Make the barriers, and let every thread of the cluster see them."""
+        kernel, tile = self.kernel, self.tile
+
+        def initialize() -> None:
+            self.ring.initialize()
+            for consumer in range(tile.consumers if tile.split > 1 else 0):
+                hopper.initialize_barrier(kernel, self.arrived(kernel.integer(consumer)), 1)
+            hopper.publish_barriers()
+            for tensor_map in tensor_maps:
+                hopper.prefetch_tensor_map(tensor_map)
+            for block in range(tile.split if tile.split > 1 else 0):
+                kernel.when(self.rank.equals(block), partial(self._expect_sums, block))
+
+        kernel.when(hopper.is_first_thread(self.thread), initialize)
+        kernel.barrier()
+        if tile.cluster > 1:
+            hopper.cluster_barrier(aligned=True)
+
+    def end(self) -> None:
+        """Leave when no neighbour writes here any more."""
+        if self.tile.cluster > 1:
+            hopper.cluster_barrier(aligned=False)
+
+    def arrived(self, consumer: Int) -> Any:
+        """The barrier on which the sums of the cluster's other blocks count."""
+        return self.kernel.offset(self.shared, consumer * hopper.BARRIER_BYTES + self.problem.arrivals)
+
+    def expected_bytes(self, block: int) -> int:
+        """Sums that each warpgroup of this block of the cluster gets."""
+        tile = self.tile
+        return (tile.split - 1) * len(tile.owned(block)) * hopper.WARPGROUP * 16
+
+    def _expect_sums(self, block: int) -> None:
+        if self.expected_bytes(block):
+            for consumer in range(self.tile.consumers):
+                barrier = self.arrived(self.kernel.integer(consumer))
+                hopper.arrive_expecting(self.kernel, barrier, self.expected_bytes(block))
+
+    def place(self, work: Int) -> Place:
+        """First row and column of this block's tile in the cluster's tile ``work``, and its product."""
+        place, multicast = self._raster.place(work), self.tile.multicast
+        row = place.row * 2 + self.rank if multicast == "b" else place.row
+        column = place.column * 2 + self.rank if multicast == "a" else place.column
+        return Place(row * self.tile.rows, column * self.tile.columns, place.batch)
+
+    def k_range(self) -> tuple[Int, Int]:
+        """The steps of K that are this block's."""
+        split, steps = self.tile.split, self.problem.steps
+        if split == 1:
+            return self.kernel.integer(0), self.kernel.integer(steps)
+        return self.rank * steps // split, (self.rank + 1) * steps // split
+
+    def batch_axes(self, batch: Int) -> list[Int]:
+        """The index along each batch axis."""
+        axes: list[Int] = []
+        for size in reversed(self.problem.contraction.batches):
+            axes.insert(0, batch % size)
+            batch = batch // size
+        return axes
