@@ -139,6 +139,10 @@ class Tile:
             self._load([(access, max(key[1][0], 0))])
         return self._loaded[key]
 
+    def provide(self, access: Access, point: Point, value: Any) -> None:
+        """Say what a tensor in memory holds at a point, where that is known already."""
+        self._loaded[access, self._project(self._moves(access), point)] = value
+
     def initial(self, node: Node, position: int, point: Point) -> Any:
         """What output ``position`` of a node holds before the node runs."""
         start = node.initial[position]
