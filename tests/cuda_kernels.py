@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
+import subprocess
+import sys
 from collections.abc import Sequence
 
 from mlirstack.bindings import new_context
@@ -9,6 +12,7 @@ from mlirstack.ir.text import parse_module
 from mlirstack.passes.cuda.device_code import TranslateKernels
 from mlirstack.passes.cuda.nvvm import NVVM_STEPS
 from mlirstack.passes.cuda.ptx import CompilePtx
+from mlirstack.passes.cuda.toolkit import libdevice
 from mlirstack.pipeline.runner import run_steps
 
 FLOATS = ("f16", "bf16", "f32", "f64")
@@ -208,3 +212,39 @@ def compiled(text: str) -> str:
     module = parse_module(text, new_context())
     run_steps(NVVM_STEPS, module)
     return CompilePtx().translate(TranslateKernels().translate(module)).body
+
+
+SECOND_BACKEND = "numba_cuda_mlir"
+
+# The package's own __init__ asks for numba and a GPU; its MLIR does not.
+_SECOND_BACKEND_SCRIPT = """
+import importlib.util, sys, types
+package = types.ModuleType("numba_cuda_mlir")
+package.__path__ = list(importlib.util.find_spec("numba_cuda_mlir").submodule_search_locations)
+sys.modules["numba_cuda_mlir"] = package
+from numba_cuda_mlir._mlir import ir, passmanager
+from numba_cuda_mlir._mlir.dialects import gpu
+with ir.Context() as context:
+    context.allow_unregistered_dialects = True
+    module = ir.Module.parse(sys.stdin.read())
+    attach = "nvvm-attach-target{chip=sm_90a features=+ptx83 O=3 l=" + sys.argv[1] + "}"
+    passmanager.PassManager.parse(f"builtin.module({attach},gpu-module-to-binary{{format=isa}})").run(module.operation)
+    [binary] = [op for op in module.body.operations if op.operation.name == "gpu.binary"]
+    print(gpu.ObjectAttr(binary.attributes["objects"][0]).object.decode().rstrip("\\0"))
+"""
+
+
+def has_second_backend() -> bool:
+    """Is numba-cuda-mlir installed?  It is not imported: two builds of MLIR must not share a process."""
+    return importlib.util.find_spec(SECOND_BACKEND) is not None
+
+
+def second_backend_ptx(text: str) -> str:
+    """PTX of the kernels in a module at level gpu: lowered to NVVM as ever, and then by the MLIR of numba-cuda-mlir."""
+    module = parse_module(text, new_context())
+    run_steps(NVVM_STEPS, module)
+    command = [sys.executable, "-c", _SECOND_BACKEND_SCRIPT, str(libdevice())]
+    source = module.operation.get_asm(assume_verified=True)  # the short form, which differs least between versions
+    done = subprocess.run(command, input=source, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout

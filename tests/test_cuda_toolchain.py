@@ -9,7 +9,16 @@ import subprocess
 import sys
 
 import pytest
-from cuda_kernels import F16, FLOATS, INTEGERS, compiled, kernel_module, operations_of
+from cuda_kernels import (
+    F16,
+    FLOATS,
+    INTEGERS,
+    compiled,
+    has_second_backend,
+    kernel_module,
+    operations_of,
+    second_backend_ptx,
+)
 
 from mlirstack.bindings import ir, new_context
 from mlirstack.errors import StageError
@@ -416,14 +425,13 @@ def test_a_fat_binary_holds_all_images() -> None:
 # ------------------------------------------------------------------------------------------------------------ second opinion
 
 
-def test_a_second_code_generator_agrees() -> None:
-    """NVIDIA's own LLVM takes the same kernel and finds the same instructions for it."""
-    other = pytest.importorskip("numba_cuda_mlir", reason="numba-cuda-mlir is not installed")
-    assert other
-    from cuda_kernels import second_backend_ptx
-
-    text = kernel_module("f32", [("add", "%r = arith.addf %x, %y : f32")])
-    ours, theirs = compiled(text), second_backend_ptx(text)
-    for instruction in ("ld.global", "add.rn.f32", "st.global"):
-        assert instruction in ours and instruction in theirs
-    assert assemble(theirs, "sm_90a")[1]["kernel"].spill_bytes == 0
+@pytest.mark.skipif(not has_second_backend(), reason="numba-cuda-mlir is not installed")
+@pytest.mark.parametrize("element", ["f16", "bf16", "f32", "f64", "i32"])
+def test_a_second_code_generator_takes_the_same_kernels(element: str) -> None:
+    """Another LLVM, from the NVVM dialect on; the assembler accepts its code, which computes with the same instructions."""
+    text = kernel_module(element, operations_of(element))
+    theirs = second_backend_ptx(text)
+    assert ".extern .func" not in theirs
+    assert set(assemble(theirs, "sm_90a")[1]) == {"kernel"}
+    name = "add.s32" if element == "i32" else f"fma.rn.{element}"
+    assert name in theirs and name in compiled(text)
