@@ -551,8 +551,43 @@ def atomic(frame: Frame, pointer: Any, space: int, values: Any, kind: Kind, name
     return found
 
 
-_RMW_KINDS = ["addf", "addi", "assign", "maximumf", "maxs", "maxu", "minimumf", "mins", "minu", "mulf", "muli", "ori", "andi", "maxnumf", "minnumf", "xori"]
-_LLVM_RMW = ["xchg", "add", "sub", "_and", "_nand", "_or", "_xor", "max", "min", "umax", "umin", "fadd", "fsub", "fmax", "fmin", "uinc_wrap", "udec_wrap"]
+_RMW_KINDS = [
+    "addf",
+    "addi",
+    "assign",
+    "maximumf",
+    "maxs",
+    "maxu",
+    "minimumf",
+    "mins",
+    "minu",
+    "mulf",
+    "muli",
+    "ori",
+    "andi",
+    "maxnumf",
+    "minnumf",
+    "xori",
+]
+_LLVM_RMW = [
+    "xchg",
+    "add",
+    "sub",
+    "_and",
+    "_nand",
+    "_or",
+    "_xor",
+    "max",
+    "min",
+    "umax",
+    "umin",
+    "fadd",
+    "fsub",
+    "fmax",
+    "fmin",
+    "uinc_wrap",
+    "udec_wrap",
+]
 
 
 @meaning("memref.atomic_rmw")

@@ -73,6 +73,11 @@ class Op:
     operands: list[int]
     results: list[int]
 
+    @classmethod
+    def of_names(cls, operation: Any) -> Op:
+        """An op of which only name, types and attributes are looked at."""
+        return cls(Builder(None), operation, list(range(len(operation.operands))), list(range(len(operation.results))))
+
     @property
     def operand_kinds(self) -> list[Kind]:
         """Kinds of the operands."""
@@ -161,6 +166,11 @@ class Builder:
             self._numbers[value] = len(self.ranks)
             self.ranks.append(kind_of(value.type).rank)
         return self._numbers[value]
+
+    def extra(self) -> int:
+        """A number for a value per thread that is not an SSA value."""
+        self.ranks.append(0)
+        return len(self.ranks) - 1
 
     def body(self, block: Any) -> Body:
         """The steps of a block."""

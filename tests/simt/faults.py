@@ -63,5 +63,6 @@ class Deadlock(Fault):
 def describe(operation: Any) -> str:
     """One line: the op and, where it has one, its location."""
     text = str(operation).split("\n")[0].strip()
+    text = text if len(text) <= 300 else text[:300] + " …"
     location = str(operation.location)
     return text if "unknown" in location else f"{text} {location}"

@@ -119,10 +119,10 @@ class Frame:
 
     @cached_property
     def local_block(self) -> Any:
-        """Position of each thread's block in the unit; a scalar if there is only one block."""
-        if len(self.unit.blocks) == 1:
-            return np.int64(0)
-        return self.threads // self.unit.block_threads
+        """Position of each thread's block in the unit; a scalar if all are of one block."""
+        size = self.unit.block_threads
+        first, last = self.threads[0] // size, self.threads[-1] // size
+        return first if first == last else self.threads // size
 
     @cached_property
     def block(self) -> Any:

@@ -119,9 +119,7 @@ def _call_described(program: Program, name: str, inputs: Sequence[Any], prepared
     return _call_entry(program, name, given, described.order)
 
 
-def _call_entry(
-    program: Program, name: str, given: list[tuple[int, Any]], order: Sequence[int]
-) -> list[tuple[Kind, Any]]:
+def _call_entry(program: Program, name: str, given: list[tuple[int, Any]], order: Sequence[int]) -> list[tuple[Kind, Any]]:
     """Call with arguments (number of the program's argument, value); out-parameters, which come last, are made here."""
     block = program.symbols[name].regions[0].blocks[0]
     kinds = [kind_of(argument.type) for argument in block.arguments]

@@ -12,15 +12,18 @@ from typing import Any
 import numpy as np
 
 from mlirstack.bindings import ir
+from mlirstack.passes.cuda.constant_bytes import constant_of
 
 # The meanings register themselves on import.
-from . import accesses, control, copies, matrices, numbers, ptx_memory, threads, vectors  # noqa: F401
+from . import accesses, barriers, bulk, control, copies, matrices, numbers, ptx_memory, threads, vectors, wgmma  # noqa: F401
 from .build import Body, Builder
-from .faults import Unsupported
+from .faults import Fault
 from .frames import SHARED_START, Frame, Unit, Values
-from .kinds import SHARED, constant, kind_of
+from .kinds import SHARED, kind_of
 from .memory import Memory
+from .strands import Code, Scheduler, needs_strands
 
+CLUSTER = "mlirstack.cluster"  # kernel attribute: blocks of a cluster
 THREADS_AT_ONCE = 1 << 15  # threads of blocks that are executed side by side
 
 
@@ -71,9 +74,7 @@ class Resources:
         address = self.memory.allocate(size, f"global {name}")
         key = "initial_value" if is_memref else "value"
         if key in attributes and not isinstance(attributes[key], ir.UnitAttr):
-            if not isinstance(attributes[key], ir.DenseElementsAttr):
-                raise Unsupported(f"the initial value of global {name}")
-            self.memory.write_array(address, np.asarray(constant(attributes[key])))
+            self.memory.write_array(address, np.frombuffer(constant_of(attributes[key]).bytes(), np.uint8))
         return address
 
     def reserve_shared(self, size: int, name: str, alignment: int = 1024) -> int:
@@ -94,11 +95,13 @@ def _array_bytes(mlir_type: Any) -> int:
 
 @dataclass
 class Kernel:
-    """A kernel ready to run."""
+    """A kernel ready to run: as a ``body``, or as ``code`` where threads wait for more than all of their block."""
 
     function: Any
     builder: Builder
-    body: Body
+    arguments: list[int]
+    body: Body | None
+    code: Code | None
     resources: Resources
     workgroup: list[tuple[int, Any]]  # shared buffers that are arguments of the body: value number, memref value
     private: list[tuple[int, Any]]
@@ -120,9 +123,14 @@ def build_kernel(function: Any, symbols: dict[str, Any], memory: Memory, options
         else:
             private.append((number, (size, kind)))
     _place_shared(resources)
-    body = builder.body(block)
-    body.arguments = body.arguments[:inputs]
-    return Kernel(function, builder, body, resources, workgroup, private)
+    arguments = [builder.number(argument) for argument in list(block.arguments)[:inputs]]
+    if not needs_strands(block) and CLUSTER not in function.attributes:
+        body = builder.body(block)
+        body.arguments = arguments
+        return Kernel(function, builder, arguments, body, None, resources, workgroup, private)
+    code = Code(builder)
+    code.block(block)
+    return Kernel(function, builder, arguments, None, code, resources, workgroup, private)
 
 
 def _place_shared(resources: Resources) -> None:
@@ -147,8 +155,11 @@ def run_blocks(
     memory, resources = kernel.resources.memory, kernel.resources
     static = -(-resources.shared_static // 1024) * 1024
     window = static + shared_bytes
+    cluster = ir.IntegerAttr(kernel.function.attributes[CLUSTER]).value if CLUSTER in kernel.function.attributes else 1
     count = int(np.prod(grid))
-    at_once = max(1, THREADS_AT_ONCE // int(np.prod(block)))
+    if count % cluster:
+        raise Fault(f"a grid of {count} blocks is no multiple of the cluster of {cluster}")
+    at_once = cluster if kernel.code is not None else max(1, THREADS_AT_ONCE // int(np.prod(block)))
     for first in range(0, count, at_once):
         blocks = np.arange(first, min(count, first + at_once), dtype=np.int64)
         mark = memory.top
@@ -158,11 +169,26 @@ def run_blocks(
         states[:, window:] = 0
         if resources.options.poison_shared:
             memory.lenient = (base, base + pitch * len(blocks))
-        unit = Unit(memory, grid, block, blocks, base, pitch, dynamic_bytes=shared_bytes)
-        frame = Frame(unit, Values(kernel.builder.ranks), np.arange(unit.count, dtype=np.int64))
-        _bind_local_buffers(kernel, frame)
-        kernel.body.run(frame, arguments)
+        unit = Unit(memory, grid, block, blocks, base, pitch, dynamic_bytes=shared_bytes, cluster=cluster)
+        _run_unit(kernel, unit, arguments)
         memory.release(mark + 1)
+
+
+def _run_unit(kernel: Kernel, unit: Unit, arguments: Sequence[Any]) -> None:
+    """Execute the blocks of a unit: all of their threads in step, or strands that begin as one per block."""
+    threads = np.arange(unit.count, dtype=np.int64)
+    values = Values(kernel.builder.ranks)
+    whole = Frame(unit, values, threads)
+    _bind_local_buffers(kernel, whole)
+    values.update(zip(kernel.arguments, arguments, strict=True))
+    if kernel.body is not None:
+        kernel.body.run(whole, arguments)
+        return
+    assert kernel.code is not None
+    size = unit.block_threads
+    frames = [whole.child(np.arange(first, first + size)) for first in range(0, unit.count, size)]
+    Scheduler(kernel.code, unit, lambda: bulk.deliver(unit)).run(frames)
+    bulk.finish(unit)
 
 
 def _bind_local_buffers(kernel: Kernel, frame: Frame) -> None:

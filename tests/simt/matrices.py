@@ -16,7 +16,7 @@ from .accesses import load, store
 from .build import Op, Step, meaning
 from .faults import Unsupported
 from .frames import Frame
-from .kinds import SHARED, Kind
+from .kinds import Kind
 from .ptx import TYPES, Bound, as_bits, instruction, truncate_tf32
 
 _WORD = np.dtype(np.int32)

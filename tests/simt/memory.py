@@ -131,6 +131,8 @@ class Memory:
             for offset, value, member in zip(offsets, values, kind.members, strict=True):
                 self.store(addresses + offset, value, member)
             return
+        if np.ndim(addresses) == 0 and values.ndim > len(kind.shape):  # one address for all threads
+            addresses = np.broadcast_to(addresses, values.shape[:1])
         index = self._index(addresses, kind, alignment)
         size = kind.dtype.itemsize
         state = self._state_views[size]

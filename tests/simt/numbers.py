@@ -243,7 +243,24 @@ def float_compare(predicate: str) -> Function:
     return function
 
 
-_FLOAT_PREDICATES = ["false", "oeq", "ogt", "oge", "olt", "ole", "one", "ord", "ueq", "ugt", "uge", "ult", "ule", "une", "uno", "true"]
+_FLOAT_PREDICATES = [
+    "false",
+    "oeq",
+    "ogt",
+    "oge",
+    "olt",
+    "ole",
+    "one",
+    "ord",
+    "ueq",
+    "ugt",
+    "uge",
+    "ult",
+    "ule",
+    "une",
+    "uno",
+    "true",
+]
 elementwise("arith.cmpf", lambda op: float_compare(_FLOAT_PREDICATES[op.attribute("predicate")]))
 elementwise("llvm.fcmp", lambda op: float_compare(_FLOAT_PREDICATES[op.attribute("predicate")]))
 
@@ -354,7 +371,25 @@ def _(op: Op) -> Step:
 _erf = np.vectorize(math.erf, otypes=[np.float64])
 _erfc = np.vectorize(math.erfc, otypes=[np.float64])
 MATH: dict[str, Function] = {
-    **{name: getattr(np, name) for name in ["exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "sin", "cos", "tan", "tanh", "sinh", "cosh"]},
+    **{
+        name: getattr(np, name)
+        for name in [
+            "exp",
+            "exp2",
+            "expm1",
+            "log",
+            "log2",
+            "log10",
+            "log1p",
+            "sqrt",
+            "sin",
+            "cos",
+            "tan",
+            "tanh",
+            "sinh",
+            "cosh",
+        ]
+    },
     **{name: getattr(np, "arc" + name[1:]) for name in ["asin", "acos", "atan", "asinh", "acosh", "atanh"]},
     **{name: getattr(np, name) for name in ("ceil", "floor", "trunc", "cbrt", "copysign")},
     "rsqrt": lambda a: 1.0 / np.sqrt(a),
@@ -383,7 +418,25 @@ def _in_double(function: Function) -> Callable[[Op], Function]:
 for _name, _function in MATH.items():
     elementwise(f"math.{_name}", _in_double(_function))
 for _name, _same in {
-    **{name: name for name in ["exp", "exp2", "log", "log2", "log10", "sqrt", "sin", "cos", "ceil", "floor", "trunc", "copysign", "roundeven", "round"]},
+    **{
+        name: name
+        for name in [
+            "exp",
+            "exp2",
+            "log",
+            "log2",
+            "log10",
+            "sqrt",
+            "sin",
+            "cos",
+            "ceil",
+            "floor",
+            "trunc",
+            "copysign",
+            "roundeven",
+            "round",
+        ]
+    },
     **{"fabs": "absf", "pow": "powf", "rint": "roundeven"},
 }.items():
     elementwise(f"llvm.intr.{_name}", _in_double(MATH[_same]))
