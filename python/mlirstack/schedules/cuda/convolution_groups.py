@@ -12,7 +12,7 @@ Takes = Callable[[Sequence[Any]], bool]
 
 
 def convolution_groups(operations: Sequence[Any], takes: Takes) -> list[list[Any]]:
-    """For every convolution among ``operations`` (of one block, in order) the largest group around it that ``takes`` accepts.
+    """The largest group around every convolution among ``operations`` (of one block, in order) that ``takes`` accepts.
 
     Inside of a group every result has one use, so that a group leaves the results of its last op alone.
     """

@@ -35,8 +35,8 @@ class WindowDigit:
 class Window:
     """A factor whose element (row, k) is at the sum of what their digits add; K innermost last.
 
-    ``value`` is the MLIR value, ``element`` its type; ``shift`` elements are subtracted from every address; ``limits`` are the
-    sizes along the padded dimensions, ``lows`` what is subtracted from the coordinates there.
+    ``value`` is the MLIR value, ``element`` its type; ``shift`` elements are subtracted from every address.  ``limits`` are
+    the sizes along the padded dimensions, ``lows`` what is subtracted from the coordinates there.
     """
 
     value: Any
