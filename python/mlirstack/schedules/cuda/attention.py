@@ -16,11 +16,15 @@ from mlirstack.schedules.cuda.attention_block import Plan, can_copy
 from mlirstack.schedules.cuda.attention_claim import claim
 from mlirstack.schedules.cuda.attention_match import KEY, ROW
 from mlirstack.schedules.cuda.attention_scores import Scores, scores_of
+from mlirstack.schedules.cuda.attention_split import grouped
 from mlirstack.schedules.cuda.device import Device
 from mlirstack.schedules.cuda.emitter import Parameters
 from mlirstack.schedules.cuda.graph import KernelGraph
 
 _WIDEST = 256  # columns of a head
+_FEW_ROWS = 16  # queries of heads that share K and V: one fragment
+_MANY_KEYS = 256
+_DIVIDED_KEYS = 64  # of a tile, where keys are divided
 
 
 class Attention:
@@ -49,6 +53,8 @@ class Attention:
         """Write the kernel."""
         attention = attention_match.match(graph)
         assert attention is not None
+        if parameters.get("grouped"):
+            attention = grouped(attention)
         scores = scores_of(attention)
         if parameters["kernel"] == "wgmma":
             attention_wgmma.emit(function, scores, _plan(attention, parameters), device.multiprocessors)
@@ -67,8 +73,9 @@ def _candidates(attention: attention_match.Attention, device: Device) -> list[Pa
         return _fma_candidates(attention, device) if attention.output.tensor.element == ir.F32Type.get() else []
     if not operands <= {ir.F16Type.get(), ir.BF16Type.get()}:
         return []
+    divided = _divided_candidates(attention, device)
     found = _wgmma_candidates(attention, device) if _fits_wgmma(attention, device) else []
-    return found + _mma_candidates(attention, device)
+    return divided + found + _mma_candidates(attention, device)
 
 
 # ------------------------------------------------------------------------------------------------------------------ fma
@@ -103,9 +110,26 @@ def _mma_candidates(attention: attention_match.Attention, device: Device) -> lis
     return [choice for choice in found if _mma_plan(attention, choice).shared_bytes <= device.shared_per_block]
 
 
+def _divided_candidates(attention: attention_match.Attention, device: Device) -> list[Parameters]:
+    """With at most one fragment of queries: as many parts of the keys as fill the device, none shorter than two tiles."""
+    rows = grouped(attention)
+    if rows.rows > _FEW_ROWS or attention.keys < _MANY_KEYS:
+        return []
+    tiles = -(-attention.keys // _DIVIDED_KEYS)
+    wanted = [-(-blocks * device.multiprocessors // rows.batch) for blocks in (6, 3, 12)]
+    splits = dict.fromkeys(max(1, min(count, tiles // 2)) for count in wanted)
+    return [
+        {
+            "kernel": "mma", "warps": 1, "fragments": 1, "keys": _DIVIDED_KEYS, "splits": count,
+            "grouped": rows is not attention,
+        }
+        for count in splits
+    ]  # fmt: skip
+
+
 def _mma_plan(attention: attention_match.Attention, parameters: Parameters) -> attention_mma.Plan:
     name = "f16" if attention.query.tensor.element == ir.F16Type.get() else "bf16"
-    sizes = [int(parameters[key]) for key in ("warps", "fragments", "keys")]
+    sizes = [int(parameters.get(key, 1)) for key in ("warps", "fragments", "keys", "splits")]
     return attention_mma.Plan(attention, name, *sizes)
 
 

@@ -2,7 +2,7 @@
 
 A warp takes 16 or 32 query rows and all columns; the results of Q Kᵀ are, in place, the left factor of the product with V.
 While scores are computed V is being copied, and the next K while V is multiplied.  The method is that of FlashAttention-2
-(Dao, 2023).
+(Dao, 2023); the keys may be divided among blocks (:mod:`~mlirstack.schedules.cuda.attention_split`).
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from mlirstack.schedules.cuda.attention_layout import size_of
 from mlirstack.schedules.cuda.attention_match import COLUMN, KEY, ROW, Attention
 from mlirstack.schedules.cuda.attention_rows import ROWS, RowSoftmax, RowState, fragment_columns, fragment_rows
 from mlirstack.schedules.cuda.attention_scores import Masks, Scores, ScoreWriter, place, row_blocks, tile_of
+from mlirstack.schedules.cuda.attention_split import Parts, emit_combination
 from mlirstack.schedules.cuda.kernel import Kernel
 from mlirstack.schedules.cuda.tensor_core import (
     ACCUMULATORS,
@@ -40,13 +41,14 @@ _HELD = 128  # columns of Q that fit into registers for the whole kernel; wider 
 
 @dataclass(frozen=True)
 class Plan:
-    """``fragments``: groups of 16 query rows of a warp."""
+    """``fragments``: groups of 16 query rows of a warp; ``splits``: blocks that share the keys of a row."""
 
     attention: Attention
     element: str  # "f16" or "bf16"
     warps: int
     fragments: int
     keys: int  # of a tile
+    splits: int = 1
 
     @property
     def rows(self) -> int:
@@ -86,18 +88,26 @@ def emit(function: Any, scores: Scores, plan: Plan) -> None:
     elements = (attention.query, attention.key, attention.value, attention.output)
     pointers = [kernel.pointer(element.tensor.value) for element in elements]
     masks = Masks.of(kernel, scores)
+    parts = Parts.allocate(function, attention, plan.splits) if plan.splits > 1 else None
+    partial = (kernel.pointer(parts.sums), kernel.pointer(parts.numbers)) if parts is not None else None
     with kernel.body():
-        _Writer(kernel, scores, plan, pointers, masks).write()
-    kernel.launch((row_blocks(attention, plan.rows),), shared_bytes=plan.shared_bytes)
+        _Writer(kernel, scores, plan, pointers, masks, parts, partial).write()
+    kernel.launch((row_blocks(attention, plan.rows) * plan.splits,), shared_bytes=plan.shared_bytes)
+    if parts is not None:
+        emit_combination(function, scores, parts)
 
 
 class _Writer:
     """Writes the body.  Rows of a thread are numbered fragment by fragment, two in each."""
 
-    def __init__(self, kernel: Kernel, scores: Scores, plan: Plan, pointers: Sequence[Any], masks: Masks) -> None:
+    def __init__(
+        self, kernel: Kernel, scores: Scores, plan: Plan, pointers: Sequence[Any], masks: Masks, parts: Parts | None,
+        partial: tuple[Any, Any] | None,
+    ) -> None:  # fmt: skip
         self.kernel, self.scores, self.plan, self.attention = kernel, scores, plan, plan.attention
         self.query, self.key, self.value, self.output = pointers
         self.masks, self.operands = masks, OPERANDS[plan.element]
+        self.parts, self.partial = parts, partial
         self.kind = kernel.f16 if plan.element == "f16" else kernel.bf16
         self.softmax = RowSoftmax(kernel, scores)
         self.count = ROWS * plan.fragments  # rows of a thread
@@ -110,15 +120,21 @@ class _Writer:
         self.query_at = shared
         self.key_at = kernel.offset(shared, plan.query_tile.bytes)
         self.value_at = kernel.offset(shared, plan.query_tile.bytes + plan.key_tile.bytes)
-        tile = tile_of(kernel, self.scores, plan.rows, plan.keys, kernel.block_index())
-        self.last = tile.count - 1
+        block = kernel.block_index()
+        tile = tile_of(kernel, self.scores, plan.rows, plan.keys, block // plan.splits)
+        self.last, self.batch, self.part = tile.count - 1, tile.batch, block % plan.splits
+        each = -(-attention.keys // plan.keys // plan.splits)  # tiles of keys of a part
+        begin = self.part * each
+        self.end = (begin + each).minimum(tile.count)
+        begin = begin.minimum(self.end)
+        edged = tile.edged.minimum(self.end).maximum(begin)
         self.warp_row = warp * (plan.fragments * MMA_ROWS)
         first = tile.first_row + self.warp_row + self.lane // 4
         self.rows = [first + (MMA_ROWS * fragment + 8 * row) for fragment in range(plan.fragments) for row in range(ROWS)]
         self.copies = RowCopies(kernel, thread, tile.batch)
         self.scorer = ScoreWriter(kernel, self.scores, self.masks, tile.batch)
         self._copy(attention.query, ROW, self.query, (tile.first_row, plan.rows), (self.query_at, plan.query_tile))
-        self._copy_keys(self.last)
+        self._copy_keys(self.last - begin.minimum(self.last))
         self.held = None
         if attention.width <= _HELD:
             wait_for_copies(1)
@@ -126,9 +142,14 @@ class _Writer:
             self.held = [self._query(step) for step in range(-(-attention.width // _STEP))]
         state, sums = RowState.start(kernel, self.count), [kernel.real(0.0)] * (self.count * plan.groups * 2)
         flat = [*state.maxima, *state.sums, *sums]
-        flat = kernel.loop(0, tile.edged, 1, flat, lambda i, *flat: self._tile(i, flat, edges=True))
-        flat = kernel.loop(tile.edged, tile.count, 1, flat, lambda i, *flat: self._tile(i, flat, edges=False))
-        self._store(RowState(flat[: self.count], flat[self.count : 2 * self.count]), flat[2 * self.count :])
+        flat = kernel.loop(begin, edged, 1, flat, lambda i, *flat: self._tile(i, flat, edges=True))
+        flat = kernel.loop(edged, self.end, 1, flat, lambda i, *flat: self._tile(i, flat, edges=False))
+        wait_for_copies(0)
+        state = RowState(flat[: self.count], flat[self.count : 2 * self.count])
+        if self.parts is None:
+            self._store(state, flat[2 * self.count :])
+        else:
+            self._store_part(state, flat[2 * self.count :])
 
     def _tile(self, number: Int, flat: Sequence[Float], *, edges: bool) -> Sequence[Float]:
         """Tile ``number`` from the last one on."""
@@ -143,7 +164,7 @@ class _Writer:
         state, weights, corrections = self.softmax.update(state, scores)
         wait_for_copies(0)
         kernel.barrier()  # V is here, and nobody reads K any more
-        kernel.when(number < self.last, lambda: self._copy_keys(tile - 1))
+        kernel.when(number + 1 < self.end, lambda: self._copy_keys(tile - 1))
         each = 4 * plan.groups  # sums of a fragment
         corrected = [value * corrections[ROWS * (i // each) + i // 2 % ROWS] for i, value in enumerate(sums)]
         return [*state.maxima, *state.sums, *self._weighted(weights, corrected)]
@@ -231,6 +252,25 @@ class _Writer:
                     self._store_pair(row, columns[pair], [value * factor for value in values[pair : pair + 2]])
 
             self.kernel.when(row < self.attention.rows, write)
+
+    def _store_part(self, state: RowState, sums: Sequence[Float]) -> None:
+        """The weighted sums as they are, the largest score and the sum of exponentials of each row."""
+        kernel, plan, each = self.kernel, self.plan, ACCUMULATORS * self.plan.groups
+        parts, partial, width = self.parts, self.partial, self.attention.value_width
+        assert parts is not None and partial is not None
+        by_row = [row for i in range(plan.fragments) for row in fragment_rows(sums[i * each : (i + 1) * each])]
+        columns = fragment_columns(kernel.integer(0), self.lane % 4, plan.groups * MMA_COLUMNS)
+        for i, (row, values) in enumerate(zip(self.rows, by_row, strict=True)):
+            numbers = [state.maxima[i], self.softmax.across_row(state.sums[i], Float.__add__)]
+
+            def write(row: Int = row, values: list[Float] = values, numbers: list[Float] = numbers) -> None:
+                number = parts.row(self.part, self.batch, row)
+                vectors.store_some(kernel, numbers, kernel.offset(partial[1], number * 2, kernel.f32), 2)
+                for column, value in zip(columns, values, strict=True):
+                    place_of = kernel.offset(partial[0], number * width + column.wide(), kernel.f32)
+                    kernel.when(column < width, lambda at=place_of, value=value: vectors.store(kernel, [value], at))
+
+            kernel.when(row < self.attention.rows, write)
 
     def _store_pair(self, row: Int, column: Int, values: Sequence[Float]) -> None:
         """Two columns of a row; one access where the output has them next to each other, at an even place."""

@@ -65,12 +65,12 @@ class RowSoftmax:
         maxima, sums, weights, corrections = [], [], [], []
         for old, total, row in zip(state.maxima, state.sums, values, strict=True):
             maximum = self.across_row(tree(Float.max_ignoring_nan, list(row)).max_ignoring_nan(old), Float.max_ignoring_nan)
-            exponentials = self._exponentials(row, maximum)
-            correction = self._exponentials([old], maximum)[0]
+            current = self.exponentials(row, maximum)
+            correction = self.exponentials([old], maximum)[0]
             maxima.append(maximum)
-            weights.append(exponentials)
+            weights.append(current)
             corrections.append(correction)
-            sums.append(total.fma(correction, tree(Float.__add__, list(exponentials))))
+            sums.append(total.fma(correction, tree(Float.__add__, list(current))))
         return RowState(maxima, sums), weights, corrections
 
     def reciprocals(self, state: RowState) -> list[Float]:
@@ -103,7 +103,7 @@ class RowSoftmax:
 
         return Float(across_lanes(self.kernel, [value.value], both, self.lanes)[0])
 
-    def _exponentials(self, values: Sequence[Float], maximum: Float) -> list[Float]:
+    def exponentials(self, values: Sequence[Float], maximum: Float) -> list[Float]:
         """``exp(factor * (value - maximum))``; 0 for -inf, also where the maximum is -inf.
 
         Bare products take one fused instruction.  The scores of a formula may be as large as a mask of the lowest finite
