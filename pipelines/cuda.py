@@ -19,6 +19,7 @@ from mlirstack.passes.cuda.ptx import CompilePtx
 from mlirstack.passes.cuda.sass import DisassembleCubin
 from mlirstack.passes.cuda.shared_buffers import SharedGlobals, SinkSharedBuffers
 from mlirstack.passes.entry import DescribeEntries
+from mlirstack.passes.fold_casts import FoldCasts
 from mlirstack.passes.fold_transposes import FoldTransposes
 from mlirstack.passes.settle_broadcasts import SettleBroadcasts
 from mlirstack.passes.sink_expansions import SinkExpansions
@@ -54,9 +55,11 @@ FLATTENED = Stage(
     (
         SinkExpansions(),
         Pass("canonicalize"),
+        FoldCasts(),
+        Pass("canonicalize"),
         Pass("cse"),
     ),
-    "reshapes stand behind the ops that can do without them",
+    "reshapes and casts no longer stand between ops that one kernel can compute",
 )
 
 BUFFERIZED = Stage(

@@ -26,6 +26,7 @@ STEPS: dict[str, str] = {
     "mlirstack-disassemble": "mlirstack.passes.native_code:Disassemble",
     "mlirstack-disassemble-cubin": "mlirstack.passes.cuda.sass:DisassembleCubin",
     "mlirstack-export-entries": "mlirstack.passes.entry:ExportEntries",
+    "mlirstack-fold-casts": "mlirstack.passes.fold_casts:FoldCasts",
     "mlirstack-fold-transposes": "mlirstack.passes.fold_transposes:FoldTransposes",
     "mlirstack-form-dispatches": "mlirstack.passes.cuda.dispatches:FormDispatches",
     "mlirstack-generalize-named": "mlirstack.passes.generalize:GeneralizeNamed",

@@ -33,20 +33,34 @@ class Group:
     before: set[int] = field(default_factory=set)  # groups that must run before this one
 
 
-def group_operations(operations: list[Any], given: Sequence[Group] = ()) -> list[Group]:
+@dataclass(frozen=True)
+class Policy:
+    """What the kernels of a target can be.
+
+    ``several_results``: they may leave more than one tensor, so that chains of elementwise ops stay together as well.
+    ``any_scalar``: their bodies may compute on booleans and on loop indices.
+    """
+
+    several_results: bool = False
+    any_scalar: bool = False
+
+
+def group_operations(operations: list[Any], given: Sequence[Group] = (), policy: Policy = Policy()) -> list[Group]:
     """Groups of ``operations`` (a block without its terminator), in an order in which they can run.
 
     ``given`` are groups that are made already: each is convex, and leaves the results of its last op.
     """
-    grouping = _Grouping(given)
+    grouping = _Grouping(given, policy)
     for op in operations:
         grouping.add(op)
-    grouping.split_leaking()
+    if not policy.several_results:
+        grouping.split_leaking()
     return grouping.ordered()
 
 
 class _Grouping:
-    def __init__(self, given: Sequence[Group]) -> None:
+    def __init__(self, given: Sequence[Group], policy: Policy) -> None:
+        self.policy = policy
         self.groups: dict[int, Group] = {n: Group(group.kind, [], is_given=True) for n, group in enumerate(given)}
         self.given = {op: n for n, group in enumerate(given) for op in group.ops}
         self.of: dict[Any, int] = {}  # operation → its group
@@ -56,7 +70,7 @@ class _Grouping:
         if op in self.given:
             self._join(op, self.given[op])
             return
-        kind = _class_of(op)
+        kind = class_of(op, self.policy)
         home = self._home(op, kind) if kind else None
         if home is None:
             home = len(self.groups)
@@ -95,19 +109,23 @@ class _Grouping:
         if shape is None or kind == kernels.OTHER:
             return None
         producers = self._producers(op)
-        for value, dims in zip(op.operands, shape.dims, strict=False):
-            producer = functions.defining_op(value)
-            home = self.of.get(producer) if producer is not None else None
-            if home is None or not self._is_convex(home, producers):
-                continue
-            group = self.groups[home]
-            if group.is_given:
-                continue
-            if group.kind in _ROOTS and kind == kernels.ELEMENTWISE and _is_epilogue(group, producer, value, shape, dims):
-                return home
-            if group.kind in (kernels.REDUCTION, kernels.ELEMENTWISE) and _is_same_rows(group, op, shape, kind):
+        found = {self.of.get(p) for p in (functions.defining_op(value) for value in op.operands) if p is not None}
+        homes = [home for home in found if home is not None and self._is_convex(home, producers)]
+        # What follows a root belongs to it rather than to anything else.
+        for home in sorted(homes, key=lambda n: (self.groups[n].kind not in _ROOTS, n)):
+            if not self.groups[home].is_given and self._is_joined(self.groups[home], op, shape, kind):
                 return home
         return None
+
+    def _is_joined(self, group: Group, op: Any, shape: OpShape, kind: str) -> bool:
+        """May ``op``, which reads results of ``group``, be computed in its kernel?"""
+        if group.kind in (kernels.REDUCTION, kernels.ELEMENTWISE) and _is_same_rows(group, op, shape, kind):
+            return True
+        if kind != kernels.ELEMENTWISE:
+            return False
+        if self.policy.several_results and group.kind in (*_ROOTS, kernels.ELEMENTWISE):
+            return _is_same_space(group, op, shape)
+        return group.kind in _ROOTS and _is_epilogue(group, op, shape)
 
     def _initial_value(self, root: Any) -> int | None:
         """The group of what a root starts from, such as a broadcast bias, where nothing else uses it."""
@@ -147,7 +165,7 @@ class _Grouping:
                 for op in leaving:
                     self._evict(op, number)
             if group.kind is not None and not group.is_given:
-                group.kind = class_of_group(group.ops)
+                group.kind = class_of_group(group.ops, self.policy)
 
     def _is_used_outside(self, op: Any, number: int) -> bool:
         return any(self.of.get(outermost(use.owner.operation, op.block)) != number for r in op.results for use in r.uses)
@@ -158,7 +176,7 @@ class _Grouping:
     def _evict(self, op: Any, number: int) -> None:
         self.groups[number].ops.remove(op)
         alone = len(self.groups)
-        self.groups[alone] = Group(_class_of(op), [op])
+        self.groups[alone] = Group(class_of(op, self.policy), [op])
         self.of[op] = alone
 
     def ordered(self) -> list[Group]:
@@ -183,13 +201,13 @@ class _Grouping:
 _MOVES_DATA = ("tensor.insert_slice", "scf.for", "scf.if", "scf.while")
 
 
-def _class_of(op: Any) -> str | None:
+def class_of(op: Any, policy: Policy = Policy()) -> str | None:
     """The kernel class of an op; None for what stays in ``@main``: views, allocations, scalars, and fills, which go with the
     op that reads them."""
     if not any(tensor_type(result) is not None for result in op.results) or op.name == "linalg.fill":
         return None
     if op.name.startswith("linalg."):
-        return kernel_class(op)
+        return kernel_class(op, any_scalar=policy.any_scalar)
     return kernels.OTHER if op.name in _MOVES_DATA or op.name.startswith("tm_tensor.") else None
 
 
@@ -209,11 +227,22 @@ def outermost(op: Any, block: Any) -> Any:
     return op
 
 
-def _is_epilogue(group: Group, producer: Any, value: Any, shape: OpShape, dims: tuple[int | None, ...]) -> bool:
-    """Is an elementwise op over exactly the elements of ``value``, which the group's last op leaves to it alone?"""
-    users = {use.owner.operation for use in value.uses}
+def _is_epilogue(group: Group, op: Any, shape: OpShape) -> bool:
+    """Is an elementwise op over exactly the elements of what the group's last op leaves to it alone?"""
+    last = group.ops[-1]
     identity = tuple(range(len(shape.sizes)))
-    return producer == group.ops[-1] and len(users) == 1 and dims == identity and shape.dims[-1] == identity
+    read = [dims for value, dims in zip(op.operands, shape.dims, strict=True) if functions.defining_op(value) == last]
+    users = {use.owner.operation for result in last.results for use in result.uses}
+    return bool(read) and len(users) == 1 and all(dims == identity for dims in (*read, shape.dims[-1]))
+
+
+def _is_same_space(group: Group, op: Any, shape: OpShape) -> bool:
+    """Is an elementwise op over the elements of the group's results, reading each at its own place?"""
+    identity = tuple(range(len(shape.sizes)))
+    members = {result for member in group.ops for result in member.results}
+    sizes = [tuple(kind.shape) for kind in map(tensor_type, members) if kind is not None]
+    read = [dims for value, dims in zip(op.operands, shape.dims, strict=True) if value in members]
+    return all(own == shape.sizes for own in sizes) and all(dims == identity for dims in (*read, shape.dims[-1]))
 
 
 def _is_same_rows(group: Group, op: Any, shape: OpShape, kind: str) -> bool:
@@ -259,9 +288,9 @@ def _rows_of(shape: OpShape) -> OpShape | None:
     return shape if is_innermost and shape.dims[0] == tuple(range(len(shape.sizes))) else None
 
 
-def class_of_group(ops: Sequence[Any]) -> str:
+def class_of_group(ops: Sequence[Any], policy: Policy = Policy()) -> str:
     """The class of a group of ops: that of its root."""
-    kinds = [_class_of(op) for op in ops]
+    kinds = [class_of(op, policy) for op in ops]
     for kind in (*_ROOTS, kernels.REDUCTION, kernels.ELEMENTWISE):
         if kind in kinds:
             return kind

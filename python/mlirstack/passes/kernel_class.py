@@ -48,10 +48,15 @@ def _dim(expression: Any) -> int | None:
     return expression.position if isinstance(expression, ir.AffineDimExpr) else None
 
 
-def kernel_class(op: Any) -> str:
-    """One of the classes of :mod:`mlirstack.ir.kernels` for a linalg op; "other" where no schedule can say more."""
+def kernel_class(op: Any, *, any_scalar: bool = False) -> str:
+    """One of the classes of :mod:`mlirstack.ir.kernels` for a linalg op; "other" where no schedule can say more.
+
+    ``any_scalar``: booleans and loop indices in a body are no obstacle.
+    """
     shape = op_shape(op)
-    if shape is None or None in shape.sizes or 0 in shape.sizes or None in shape.dims[-1] or not _is_plain_body(op):
+    if shape is None or None in shape.sizes or 0 in shape.sizes or None in shape.dims[-1]:
+        return kernels.OTHER
+    if not (_is_scalar_body(op) if any_scalar else _is_plain_body(op)):
         return kernels.OTHER
     is_plain = all(None not in dims and len(set(dims)) == len(dims) for dims in shape.dims)
     if not shape.reductions:
@@ -70,6 +75,11 @@ def _is_plain_body(op: Any) -> bool:
     return all(
         inner.name.split(".", 1)[0] in ("arith", "math", "linalg") and inner.name != "linalg.index" for inner in walk(op)
     )
+
+
+def _is_scalar_body(op: Any) -> bool:
+    """Scalar arithmetic of any kind: no reads of memory, no control flow, no complex numbers?"""
+    return all(inner.name.split(".", 1)[0] in ("arith", "math", "linalg") for inner in walk(op))
 
 
 def _multiplies_and_adds(op: Any) -> bool:

@@ -12,10 +12,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mlirstack.ir.kernels import ATTENTION
 from mlirstack.passes import functions
-from mlirstack.passes.grouping import Group, class_of_group, group_operations
-from mlirstack.passes.outline import is_used_outside, outline_groups
+from mlirstack.passes.grouping import Group, Policy, class_of_group, group_operations
+from mlirstack.passes.outline import outline_groups
 from mlirstack.pipeline.step import PythonPass
 from mlirstack.schedules.cuda.device import DEFAULT_ARCH, Device, device_of
 from mlirstack.schedules.cuda.emitter import GENERAL, SCHEDULE, Choice, choose, emitter_named, emitters
@@ -42,7 +41,7 @@ class FormDispatches(PythonPass):
             if len(entry.regions[0].blocks) != 1:
                 continue
             claimed = _claims(entry, device)
-            groups = group_operations(_body(entry), [Group(ATTENTION, ops) for ops in claimed])
+            groups = group_operations(_body(entry), claimed, _POLICY)
             chosen = [part for group in groups for part in _parts(group, choosers)]
             functions_made = outline_groups(entry, [group for group, _ in chosen], counts, pull_slices=False)
             for kernel, (_, choice) in zip(functions_made, chosen, strict=True):
@@ -51,20 +50,25 @@ class FormDispatches(PythonPass):
 
 
 _GENERAL = Choice(GENERAL, {})
+_POLICY = Policy(several_results=True, any_scalar=True)
 
 
 def _body(entry: Any) -> list[Any]:
     return [op.operation for op in list(entry.regions[0].blocks[0].operations)[:-1]]
 
 
-def _claims(entry: Any, device: Device) -> list[list[Any]]:
-    """Groups that emitters find themselves, in order of preference; each may rewrite what it takes."""
-    claimed: list[list[Any]] = []
+def _claims(entry: Any, device: Device) -> list[Group]:
+    """Groups that emitters find themselves, in order of preference; each may rewrite what it takes.
+
+    Such emitters are named like the class of kernels that they write.
+    """
+    claimed: list[Group] = []
     for emitter in emitters():
         claim = getattr(emitter, "claim", None)
         if claim is not None:
-            taken = {op for group in claimed for op in group}
-            claimed += claim([op for op in _body(entry) if op not in taken], device)
+            taken = {op for group in claimed for op in group.ops}
+            found = claim([op for op in _body(entry) if op not in taken], device)
+            claimed += [Group(emitter.name, ops) for ops in found]
     return claimed
 
 
@@ -92,7 +96,7 @@ def _parts(group: Group, choosers: Sequence[Chooser]) -> Iterator[tuple[Group, C
     rest = group.ops
     while rest:
         ops, choice = _longest_taken(rest, choosers)
-        kind = group.kind if len(ops) == len(group.ops) else class_of_group(ops)
+        kind = group.kind if len(ops) == len(group.ops) else class_of_group(ops, _POLICY)
         yield Group(kind, ops), choice
         rest = rest[len(ops) :]
 
@@ -107,8 +111,6 @@ def _longest_taken(ops: Sequence[Any], choosers: Sequence[Chooser]) -> tuple[lis
     for chooser in choosers:
         for count in range(len(ops), 0, -1):
             part = list(ops[:count])
-            if any(is_used_outside(op, part) for op in part[:-1]):
-                continue
             choice = chooser(KernelGraph(part))
             if choice is not None:
                 return part, choice

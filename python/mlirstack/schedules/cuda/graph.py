@@ -12,6 +12,7 @@ from typing import Any
 
 from mlirstack.bindings import dialect, ir
 from mlirstack.passes import functions
+from mlirstack.passes.grouping import outermost
 from mlirstack.passes.regions import clone_with, external_values
 
 
@@ -140,7 +141,10 @@ class Node:
 
 
 class KernelGraph:
-    """Nodes in program order, the tensors that come from outside, and those that leave (the last op's results)."""
+    """Nodes in program order, the tensors that come from outside, and those that leave: ``results``, in order of the nodes.
+
+    The last op's outputs always leave; besides, on tensors, what others use, on memrefs, what arguments hold at the end.
+    """
 
     def __init__(self, ops: Sequence[Any]) -> None:
         self.nodes: list[Node] = []
@@ -149,8 +153,7 @@ class KernelGraph:
         self._fills: dict[Any, Any] = {}  # MLIR value → the scalar that fills it
         for op in ops:
             self._add(op)
-        last = next((node for node in reversed(self.nodes) if node.outputs), None)
-        self.results: list[Tensor] = [o.tensor for o in last.outputs if o.tensor is not None] if last else []
+        self.results: list[Tensor] = self._leaving()
 
     @staticmethod
     def of(function: Any) -> KernelGraph:
@@ -166,6 +169,25 @@ class KernelGraph:
         """Nothing but linalg ops with loops over static shapes?"""
         tensors = [t for node in self.nodes for t in (*_tensors(node.inputs), *_tensors(node.outputs))]
         return all(node.is_structured for node in self.nodes) and all(t.is_static for t in tensors)
+
+    def _leaving(self) -> list[Tensor]:
+        members = {node.op for node in self.nodes}
+        last = next((node for node in reversed(self.nodes) if node.outputs), None)
+        kept: dict[Any, Tensor] = {}  # result or argument → the tensor that leaves there
+        for node in self.nodes:
+            for position, operand in enumerate(node.outputs):
+                if operand.tensor is None:
+                    continue
+                if len(node.op.results):
+                    result = node.op.results[position]
+                    if node is last or any(
+                        outermost(use.owner.operation, node.op.block) not in members for use in result.uses
+                    ):
+                        kept[result] = operand.tensor
+                elif node is last or isinstance(operand.value.owner, ir.Block):
+                    kept.pop(operand.value, None)
+                    kept[operand.value] = operand.tensor
+        return list(kept.values())
 
     def _add(self, op: Any) -> None:
         name = op.name
