@@ -3,9 +3,9 @@
 Kernels are built where the compiler is, and measured where the GPU is; only the built directory travels.  Answers are
 compared with eager in float64 over poisoned memory.  A row that hangs or crashes is reported and costs that row.
 
-    python benchmarks/cuda.py build built --group gemm,rows          # no GPU needed
-    python benchmarks/cuda.py run built --json results.json           # on the GPU machine
-    python benchmarks/cuda.py table results.json                      # as Markdown
+    python benchmarks/cuda_speed.py build built --group gemm,rows          # no GPU needed
+    python benchmarks/cuda_speed.py run built --json results.json           # on the GPU machine
+    python benchmarks/cuda_speed.py table results.json                      # as Markdown
 """
 
 from __future__ import annotations
