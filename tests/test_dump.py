@@ -89,6 +89,24 @@ def test_readable_files_stay_small_and_complete_ones_complete(tmp_path: Path) ->
     assert str(complete).count("tosa.exp") == 20001
 
 
+@pytest.mark.parametrize("size", [READABLE_LIMIT - 5000, READABLE_LIMIT - 2000, READABLE_LIMIT + 2000])
+def test_text_past_mlir_is_there_whole(tmp_path: Path, size: int) -> None:
+    """In the readable file, or where that is cut, in the file for replay."""
+    text = "; line\n" * (size // 7)
+    runner = Runner([Dump(prepare_directory(tmp_path), DumpInfo("model", "cpu", {}))])
+    runner.run(Pipeline("test", (Stage("llvmir", "llvmir", ()),)), text)
+    readable = (tmp_path / "00-llvmir.ll").read_text()
+    complete = tmp_path / "replay" / "00-llvmir.ll"
+    assert len(readable) < READABLE_LIMIT
+    assert (complete.read_text() if complete.exists() else readable.partition("\n")[2]) == text
+
+
+def test_plans_are_valid_json_without_a_heading(tmp_path: Path) -> None:
+    runner = Runner([Dump(prepare_directory(tmp_path), DumpInfo("model", "cuda", {}))])
+    runner.run(Pipeline("test", (Stage("plan", "plan", ()),)), '{"arch": "sm_90a"}')
+    assert json.loads((tmp_path / "00-plan.json").read_text()) == {"arch": "sm_90a"}
+
+
 def test_a_second_dump_replaces_the_first_and_touches_nothing_else(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     run(tmp_path)

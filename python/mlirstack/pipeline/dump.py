@@ -121,11 +121,12 @@ class Dump(Observer):
                 file.write_bytes(data)
             else:
                 text = readable_text(payload)
+                shown = _limited(text, complete.relative_to(self.directory))
                 if isinstance(data, bytes):
                     complete.write_bytes(data)
-                elif len(text) > READABLE_LIMIT:
+                elif shown != text:
                     complete.write_text(text)
-                file.write_text(_header(run, output) + _limited(text, complete.relative_to(self.directory)))
+                file.write_text(_header(run, output) + shown)
             self.trace["stages"].append(
                 {
                     "index": run.index,

@@ -6,6 +6,7 @@ and f32 division and square root are IEEE's, as in eager's own kernels.
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -35,8 +36,14 @@ class CompilePtx(Translation):
 
     def translate(self, payload: DeviceCode | str) -> DeviceCode:
         code = DeviceCode.read(payload, LLVM_COMMENT)
-        isa = self.ptx_isa or ptx_for(self.arch)
-        return DeviceCode(ptx_of(code.body, self.arch, f"+ptx{isa}"), code.plan, PTX_COMMENT)
+        return DeviceCode(ptx_of(code.body, self.arch, self._features()), code.plan, PTX_COMMENT)
+
+    def command(self, source: str) -> str:
+        flags = [f"--mcpu={self.arch}", f"--mattr={self._features()}", "--O=3"]
+        return shlex.join(["mlirstack-translate", source, "--llvmir-to-ptx", *flags])
+
+    def _features(self) -> str:
+        return f"+ptx{self.ptx_isa or ptx_for(self.arch)}"
 
 
 def ptx_of(text: str, arch: str, features: str, opt_level: int = 3) -> str:
