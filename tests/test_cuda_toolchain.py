@@ -187,6 +187,22 @@ def test_kernels_of_several_modules_keep_their_names_and_helpers_get_new_ones() 
     assert "fmul" in second and "fadd" not in second
 
 
+def test_dynamic_shared_memory_of_different_alignment_gets_different_names() -> None:
+    one = """gpu.module @m{n} {{
+      llvm.mlir.global external @dynamic() {{addr_space = 3 : i32, alignment = {n} : i64}} : !llvm.array<0 x i8>
+      llvm.func @kernel{n}() attributes {{nvvm.kernel}} {{
+        %x = llvm.mlir.constant(1 : i8) : i8
+        %p = llvm.mlir.addressof @dynamic : !llvm.ptr<3>
+        llvm.store volatile %x, %p : i8, !llvm.ptr<3>
+        llvm.return }} }}"""
+    module = parse_module(
+        one.format(n=16) + one.format(n=128) + one.format(n=16).replace("m16", "m2").replace("kernel16", "k"), new_context()
+    )
+    text = TranslateKernels().translate(module).body
+    assert re.findall(r"@(\w+) = external .*align (\d+)", text) == [("dynamic", "16"), ("dynamic_1", "128")]
+    assert re.findall(r"store volatile i8 1, ptr addrspace\(3\) @(\w+)", text) == ["dynamic", "dynamic_1", "dynamic"]
+
+
 def test_vectors_of_booleans_are_bytes() -> None:
     text = """gpu.module @m { gpu.func @kernel(%a: memref<64xi1>, %b: memref<64xf32>, %i: index) kernel {
       %z = arith.constant dense<0.0> : vector<4xf32>

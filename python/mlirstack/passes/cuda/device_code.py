@@ -16,6 +16,7 @@ from mlirstack.ir.diagnostics import source_line
 from mlirstack.ir.ops import functions, walk
 from mlirstack.ir.text import clone_module
 from mlirstack.passes.cuda.plan import LaunchPlan
+from mlirstack.passes.cuda.plan_writer import plan_of
 from mlirstack.passes.llvm_ir import classic_spelling
 from mlirstack.pipeline.step import Translation
 
@@ -76,11 +77,8 @@ class TranslateKernels(Translation):
 
 
 def _plan_of(module: Any) -> LaunchPlan | None:
-    if next(functions(module), None) is None:
-        return None
-    from mlirstack.passes.cuda.plan_writer import plan_of
-
-    return plan_of(module)
+    """The plan of the host functions, if there are any."""
+    return plan_of(module) if next(functions(module), None) is not None else None
 
 
 def _check_translated(module: Any) -> None:
@@ -113,13 +111,12 @@ def _merged(module: Any) -> Any:
     for kernels in _gpu_modules(module):
         for op in list(_body(kernels)):
             name = _symbol(op)
-            if _is_declaration(op):
-                text = op.operation.get_asm(assume_verified=True)  # half of the module has been taken out already
-                if declared.setdefault(name, text) != text:
-                    raise StageError(f"kernels declare '{name}' in different ways", stage="llvmir")
+            if _is_declaration(op) and declared.setdefault(name, str(op)) == str(op):
                 if name in taken:
                     continue
             elif name in taken and not _is_kernel(op):
+                if op.operation.name == "llvm.func" and _is_declaration(op):
+                    raise StageError(f"kernels declare '{name}' in different ways", stage="llvmir")
                 fresh = _fresh_name(name, taken)
                 ir.SymbolTable.replace_all_symbol_uses(name, fresh, kernels.operation)
                 ir.SymbolTable.set_symbol_name(op, fresh)
