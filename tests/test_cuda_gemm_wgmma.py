@@ -186,3 +186,44 @@ def answer(product: Product, emitter: Emitter, parameters: Parameters | None, de
 def test_streamed_products(product: Product, columns: int) -> None:
     parameters: Parameters = {"kind": "stream", "columns": columns, "k_warps": 4, "unroll": 2}
     assert answer(product, SKINNY, parameters) < TOLERANCE[product.result]
+
+
+FOUR = replace(HOPPER, multiprocessors=4)  # so that blocks have several tiles each
+TENSOR_CORE_CASES = [
+    (Product(130, 140, 100, bias=True), tile(64, 128, 3)),
+    (Product(300, 300, 200, bias=True, activation="silu", residual=True), tile(128, 128, 3)),
+    (Product(300, 304, 200), tile(128, 256, 2)),
+    (Product(300, 304, 200, a="km", b="kn"), tile(256, 128, 2)),
+    (Product(300, 304, 264, a="km"), tile(128, 128, 3, multicast="b")),
+    (Product(520, 304, 264, b="kn"), tile(128, 256, 2, multicast="a")),
+    (Product(200, 264, 520), tile(64, 128, 3, split=2)),
+    (Product(200, 264, 720, bias=True), tile(128, 128, 3, split=4)),
+    (Product(500, 304, 264, bias=True), tile(128, 128, 4, pingpong=True)),
+    (Product(500, 304, 264, "f16", "f32"), tile(64, 256, 3, multicast="b", pingpong=True)),
+    (Product(133, 137, 75, residual=True), tile(128, 128, 3)),  # neither factor can be read where it lies
+    (Product(133, 137, 75, b="kn", batch=(3,)), tile(64, 128, 3)),
+    (Product(130, 264, 160, a="km", batch=(2, 2), shared=True), tile(64, 128, 3)),
+    (Product(130, 144, 160, "f8E4M3FN"), tile(64, 128, 3)),
+    (Product(130, 144, 160, "i8", "i32"), tile(64, 128, 3)),
+]
+
+
+@pytest.mark.portable
+@pytest.mark.parametrize(("product", "parameters"), TENSOR_CORE_CASES, ids=str)
+def test_products_on_tensor_cores(product: Product, parameters: Parameters) -> None:
+    assert answer(product, WGMMA, parameters, FOUR) <= TOLERANCE[product.result]
+
+
+@pytest.mark.portable
+@pytest.mark.parametrize(
+    ("product", "parameters"),
+    [
+        (Product(9, 300, 520, bias=True, activation="gelu"), tile(64, 16, 4, split=2, consumers=1)),
+        (Product(60, 300, 520, residual=True), tile(128, 64, 4, split=4)),
+        (Product(8, 130, 256, b="kn"), tile(64, 8, 4, split=2, consumers=1)),  # one piece: the second block owns nothing
+        (Product(300, 13, 520, residual=True), tile(64, 16, 4, consumers=1)),
+    ],
+    ids=str,
+)
+def test_few_rows_or_columns_on_tensor_cores(product: Product, parameters: Parameters) -> None:
+    assert answer(product, SKINNY, {"kind": "wgmma", **parameters}, FOUR) < TOLERANCE[product.result]
