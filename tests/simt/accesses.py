@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from .build import Op, Step, apply, meaning
-from .faults import Fault, OutOfBounds, Unsupported
+from .faults import Fault, OutOfBounds, Race, Unsupported
 from .frames import SHARED_START, Frame
 from .kinds import CLUSTER, DYNAMIC, SHARED, Kind, kind_of, unsigned
 
@@ -26,7 +26,19 @@ def store(frame: Frame, pointer: Any, space: int, value: Any, kind: Kind, alignm
     address = frame.resolve(pointer, space)
     frame.unit.memory.store(address, value, kind, alignment)
     if frame.unit.races is not None:
-        frame.unit.races.write(frame, address, kind, value)
+        _check_agreement(frame, address, kind, value)
+        frame.unit.races.write(frame, address, kind)
+
+
+def _check_agreement(frame: Frame, address: Any, kind: Kind, value: Any) -> None:
+    """Threads that write one place by the same op have to write the same."""
+    if kind.members is not None or (np.ndim(address) == 0 and value.ndim == len(kind.shape)):
+        return
+    found = frame.unit.memory.load(frame.per_thread(address), kind)
+    different = (found != value) & (found == found)
+    if different.any():
+        threads = np.unique(np.argwhere(different)[:, 0])
+        raise Race("threads write different values to the same place by one op", threads)
 
 
 def natural_alignment(kind: Kind) -> int:

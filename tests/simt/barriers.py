@@ -12,7 +12,7 @@ from .build import Op, Step, meaning
 from .faults import Divergence, Fault
 from .frames import Frame, Unit
 from .kinds import CLUSTER, SHARED, Kind
-from .ptx import Bound, instruction, parse
+from .ptx import Bound, constraints, instruction, parse
 from .strands import Wait, waiting
 
 _WORD = Kind(np.dtype(np.int64))
@@ -28,10 +28,20 @@ def groups(frame: Frame, values: Any) -> Iterator[tuple[int, Any]]:
         yield int(value), np.flatnonzero(values == value)
 
 
-def synchronise(frame: Frame, name: str, key: Any) -> None:
-    """Tell the race detector that these threads ``release`` to, or ``acquire`` from, the object ``key``."""
+def release(frame: Frame, positions: Any, key: Any) -> None:
+    """Tell the race detector that some threads let others know, at ``key``, what they did."""
     if frame.unit.races is not None:
-        getattr(frame.unit.races, name)(frame, key)
+        frame.unit.races.release(_part(frame, positions), key)
+
+
+def acquire(frame: Frame, positions: Any, key: Any) -> None:
+    """Tell the race detector that some threads have waited at ``key``."""
+    if frame.unit.races is not None:
+        frame.unit.races.acquire(_part(frame, positions), key)
+
+
+def _part(frame: Frame, positions: Any) -> Frame:
+    return frame if len(positions) == frame.count else frame.child(positions)
 
 
 # --------------------------------------------------------------------------------------------------------- barriers by number
@@ -55,7 +65,7 @@ def arrive(frame: Frame, number: Any, expected: Any) -> Any:
         barrier = _barriers(frame.unit).setdefault(key, _Barrier())
         wanted = frame.unit.block_threads if expected is None else int(frame.per_thread(expected)[positions[0]])
         token[positions] = barrier.generation
-        synchronise(frame if len(positions) == frame.count else frame.child(positions), "release", ("barrier", key))
+        release(frame, positions, ("barrier", key, barrier.generation))
         barrier.arrived += len(positions)
         if barrier.arrived > wanted:
             raise Divergence(f"{barrier.arrived} threads arrive at barrier {key % 16}, which is for {wanted}", positions)
@@ -71,9 +81,9 @@ def _ready(frame: Frame, number: Any, token: Any) -> Any:
     return ready
 
 
-def _leave(frame: Frame, number: Any) -> None:
+def _leave(frame: Frame, number: Any, token: Any) -> None:
     for key, positions in groups(frame, frame.local_block * 16 + number):
-        synchronise(frame if len(positions) == frame.count else frame.child(positions), "acquire", ("barrier", key))
+        acquire(frame, positions, ("barrier", key, int(frame.per_thread(token)[positions[0]])))
 
 
 def _named(number: int | None, fixed: int, expected: int | None) -> Wait:
@@ -85,7 +95,7 @@ def _named(number: int | None, fixed: int, expected: int | None) -> Wait:
     return Wait(
         lambda frame: arrive(frame, at(frame), None if expected is None else frame.env[expected]),
         lambda frame, token: _ready(frame, at(frame), token),
-        lambda frame: _leave(frame, at(frame)),
+        lambda frame, token: _leave(frame, at(frame), token),
         joins=True,
     )
 
@@ -124,7 +134,7 @@ def _(frame: Frame, bound: Bound) -> None:
 def _cluster_arrive(frame: Frame) -> None:
     for key, positions in groups(frame, frame.local_block // frame.unit.cluster):
         barrier = _barriers(frame.unit).setdefault(("cluster", key), _Barrier())
-        synchronise(frame.child(positions), "release", ("cluster", key))
+        release(frame, positions, ("cluster", key, barrier.generation))
         barrier.arrived += len(positions)
         if barrier.arrived == frame.unit.block_threads * frame.unit.cluster:
             barrier.arrived, barrier.generation = 0, barrier.generation + 1
@@ -141,11 +151,14 @@ def _cluster_ready(frame: Frame) -> Any:
 
 
 def _cluster_leave(frame: Frame) -> None:
+    waited = frame.unit.state["cluster arrivals"][frame.threads]
     for key, positions in groups(frame, frame.local_block // frame.unit.cluster):
-        synchronise(frame.child(positions), "acquire", ("cluster", key))
+        acquire(frame, positions, ("cluster", key, int(waited[positions[0]]) - 1))
 
 
-_CLUSTER_WAIT = Wait(lambda frame: 0, lambda frame, token: _cluster_ready(frame), _cluster_leave, joins=True)
+_CLUSTER_WAIT = Wait(
+    lambda frame: 0, lambda frame, token: _cluster_ready(frame), lambda frame, token: _cluster_leave(frame), joins=True
+)
 
 
 @meaning("nvvm.cluster.arrive", "nvvm.cluster.arrive.relaxed")
@@ -204,7 +217,7 @@ def arrive_at(frame: Frame, pointer: Any, space: int, *, expect: Any = None, cou
     """Each thread arrives ``count`` times, after announcing ``expect`` bytes."""
     for address, positions in groups(frame, frame.resolve(pointer, space)):
         barrier = mbarrier(frame.unit, address)
-        synchronise(frame.child(positions), "release", ("mbarrier", address))
+        release(frame, positions, ("mbarrier", address, barrier.phase))
         if expect is not None:
             barrier.bytes += int(frame.per_thread(np.asarray(expect))[positions].astype(np.int64).sum())
         barrier.missing -= int(frame.per_thread(np.asarray(count))[positions].astype(np.int64).sum())
@@ -233,9 +246,9 @@ def _parity_wait(pointer: Any, parity: Any, space: int) -> Wait:
             result[positions] = mbarrier(frame.unit, address).phase % 2 != wanted[positions] % 2
         return result
 
-    def leave(frame: Frame) -> None:
+    def leave(frame: Frame, token: Any) -> None:
         for address, positions in groups(frame, frame.resolve(pointer(frame), space)):
-            synchronise(frame.child(positions), "acquire", ("mbarrier", address))
+            acquire(frame, positions, ("mbarrier", address, mbarrier(frame.unit, address).phase - 1))
 
     return Wait(lambda frame: 0, ready, leave)
 
@@ -324,7 +337,8 @@ def _(op: Op) -> Wait | None:
     if not found:
         return None
     each = found[0]
-    registers = {f"${position}": number for position, number in enumerate(op.operands)}
+    outputs, inputs, _ = constraints(op)
+    registers = dict(zip(inputs, op.operands, strict=True))
 
     def bound(frame: Frame) -> Bound:
         return Bound(each, {name: frame.env[number] for name, number in registers.items()})
@@ -336,13 +350,24 @@ def _(op: Op) -> Wait | None:
         return _CLUSTER_WAIT
     if each.name.startswith("mbarrier"):
         place = 1 if not each.operands[0].startswith("[") else 0
-        return _parity_wait(
+        wait = _parity_wait(
             lambda frame: bound(frame).address(each.operands[place]), lambda frame: read(frame, place + 1), SHARED
         )
+        return _with_success(wait, op.results[0], op.kind.dtype) if outputs else wait
     counted = len(each.operands) > 1
     return Wait(
         lambda frame: arrive(frame, read(frame, 0), read(frame, 1) if counted else None),
         lambda frame, token: _ready(frame, read(frame, 0), token),
-        lambda frame: _leave(frame, read(frame, 0)),
+        lambda frame, token: _leave(frame, read(frame, 0), token),
         joins=True,
     )
+
+
+def _with_success(wait: Wait, result: int, dtype: Any) -> Wait:
+    """The instruction says whether the phase is over: here it waits until it is."""
+
+    def leave(frame: Frame, token: Any) -> None:
+        wait.leave(frame, token)
+        frame.env[result] = dtype.type(1)
+
+    return Wait(wait.enter, wait.ready, leave)

@@ -157,7 +157,7 @@ def _start_load(one: Frame, layout: TensorMap, where: Sequence[int], places: Any
         inner = np.broadcast_to(sources, inside.shape)[inside]
         raw[inside] = memory.load(inner, kind)
         if unit.races is not None:
-            unit.races.read_global(one, inner)
+            unit.races.read_global(one, inner, kind)
     bytes_at = places[..., None] + np.arange(layout.element_bytes)
     _start(one, bytes_at.reshape(-1), raw.reshape(-1), size, barrier)
 
@@ -174,7 +174,7 @@ def _start(one: Frame, places: Any, data: Any, size: int, barrier: int) -> None:
     def arrive() -> None:
         memory.data[places], memory.state[places] = data, WRITTEN
         if unit.races is not None:
-            unit.races.complete(stamp, ("mbarrier", barrier))
+            unit.races.complete(stamp, ("mbarrier", barrier, mbarrier(unit, barrier).phase))
         complete_bytes(unit, barrier, size)
 
     _pending(unit).append(arrive)
@@ -203,7 +203,7 @@ def _queue_store(one: Frame, sources: Any, targets: Any, size: int) -> None:
     def perform() -> None:
         memory.store(targets, memory.load(sources, kind), kind)
         if unit.races is not None:
-            unit.races.write_global(one, targets)
+            unit.races.write_global(one, targets, kind)
             unit.races.acquire_stamp(one, stamp)
 
     _stores(one).open.append(perform)
@@ -298,7 +298,7 @@ def load_bytes(frame: Frame, target: Any, source: Any, size: Any, barrier: Any) 
             raise Misaligned("a bulk copy whose addresses and size are not multiples of 16 bytes", np.array([thread]))
         data = frame.unit.memory.load(sources[thread], Kind(_BYTE, (length,)))
         if frame.unit.races is not None:
-            frame.unit.races.read_global(one, sources[thread] + np.arange(length))
+            frame.unit.races.read_global(one, sources[thread] + np.arange(length), Kind(_BYTE))
         _start(one, int(targets[thread]) + np.arange(length), data, length, int(barriers[thread]))
 
 

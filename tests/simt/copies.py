@@ -81,6 +81,8 @@ def _poison(frame: Frame, targets: Any, size: int) -> None:
     kind = Kind(np.dtype(np.uint8), (size,))
     frame.unit.memory.store(targets, np.full((len(targets), size), POISON, np.uint8), kind)
     frame.unit.memory.state[targets[:, None] + np.arange(size)] = ALLOCATED
+    if frame.unit.races is not None:
+        frame.unit.races.write(frame, targets, kind)
 
 
 def commit(frame: Frame) -> None:
@@ -102,7 +104,7 @@ def wait(frame: Frame, allowed: int, *, uncommitted: bool = False) -> None:
             memory.store(copy.targets[arrived], copy.data[arrived], kind)
             if frame.unit.races is not None:
                 positions = np.searchsorted(frame.threads, copy.threads[arrived])
-                frame.unit.races.write(frame.child(positions), copy.targets[arrived], kind, copy.data[arrived])
+                frame.unit.races.write(frame.child(positions), copy.targets[arrived], kind)
         if not arrived.all():
             stay = ~arrived
             left.append(_Copy(copy.threads[stay], copy.targets[stay], copy.data[stay], copy.groups[stay]))

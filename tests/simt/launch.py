@@ -21,6 +21,7 @@ from .faults import Fault
 from .frames import SHARED_START, Frame, Unit, Values
 from .kinds import SHARED, kind_of
 from .memory import Memory
+from .races import GlobalWrites, Races
 from .strands import Code, Scheduler, needs_strands
 
 CLUSTER = "mlirstack.cluster"  # kernel attribute: blocks of a cluster
@@ -159,6 +160,7 @@ def run_blocks(
     count = int(np.prod(grid))
     if count % cluster:
         raise Fault(f"a grid of {count} blocks is no multiple of the cluster of {cluster}")
+    writes = None if _communicates(kernel.function) else GlobalWrites(memory.top)
     at_once = cluster if kernel.code is not None else max(1, THREADS_AT_ONCE // int(np.prod(block)))
     for first in range(0, count, at_once):
         blocks = np.arange(first, min(count, first + at_once), dtype=np.int64)
@@ -170,8 +172,22 @@ def run_blocks(
         if resources.options.poison_shared:
             memory.lenient = (base, base + pitch * len(blocks))
         unit = Unit(memory, grid, block, blocks, base, pitch, dynamic_bytes=shared_bytes, cluster=cluster)
+        if resources.options.races:
+            unit.races = Races(unit, pitch * len(blocks), writes)
         _run_unit(kernel, unit, arguments)
         memory.release(mark + 1)
+
+
+def _communicates(operation: Any) -> bool:
+    """May blocks of a kernel talk to each other?  They do so by atomics."""
+    for region in operation.regions:
+        for block in region.blocks:
+            for inner in block.operations:
+                op = inner.operation
+                text = op.attributes["asm_string"].value if op.name == "llvm.inline_asm" else op.name
+                if "atom" in text or text.startswith("red.") or _communicates(op):
+                    return True
+    return False
 
 
 def _run_unit(kernel: Kernel, unit: Unit, arguments: Sequence[Any]) -> None:

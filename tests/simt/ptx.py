@@ -192,7 +192,7 @@ def find(name: str) -> Meaning:
 def _(op: Op) -> Step:
     instructions = parse(op.attribute("asm_string"))
     meanings = [find(i.name) for i in instructions]
-    outputs, names, tied = _constraints(op)
+    outputs, names, tied = constraints(op)
     kinds = list(op.kind.members or (op.kind,)) if op.results else []
 
     def step(frame: Frame) -> None:
@@ -219,7 +219,7 @@ def _execute(frame: Frame, bound: Bound, act: Meaning) -> None:
         raise Unsupported("a guarded PTX instruction that only some threads execute")
 
 
-def _constraints(op: Op) -> tuple[list[str], list[str], dict[str, str]]:
+def constraints(op: Op) -> tuple[list[str], list[str], dict[str, str]]:
     """Names of the output registers, of the inputs, and which output starts as which input."""
     entries = [e for e in op.attribute("constraints").split(",") if e and not e.startswith("~")]
     outputs = [f"${i}" for i, e in enumerate(entries) if e.startswith(("=", "+"))]

@@ -31,7 +31,7 @@ class Wait:
 
     enter: Callable[[Frame], Any]
     ready: Callable[[Frame, Any], Any]
-    leave: Callable[[Frame], None]
+    leave: Callable[[Frame, Any], None]
     joins: bool = False
     gathers: bool = False
 
@@ -339,7 +339,7 @@ class Scheduler:
             return wait.gathers and self._join(others)
         if wait.joins and self._join([s for s in others if _is_ready(s, instruction)]):
             return True
-        wait.leave(strand.frame)
+        wait.leave(strand.frame, strand.frame.env[instruction.token])
         strand.entered = False
         strand.place += 1
         return True

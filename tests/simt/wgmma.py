@@ -191,7 +191,7 @@ def _(frame: Frame, bound: Bound) -> None:
 
 
 _GATHER = Wait(
-    lambda frame: 0, lambda frame, token: np.full(frame.count, _is_whole(frame)), lambda frame: None, gathers=True
+    lambda frame: 0, lambda frame, token: np.full(frame.count, _is_whole(frame)), lambda frame, token: None, gathers=True
 )
 
 
