@@ -32,6 +32,22 @@ class WindowDigit:
 
 
 @dataclass(frozen=True)
+class Taps:
+    """The positions of a window along one padded dimension: those of ``digit``, or a single one.
+
+    ``first_bit``: number of the bit that stands for the first of them.
+    """
+
+    digit: WindowDigit | None
+    first_bit: int
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return 1 if self.digit is None else self.digit.size
+
+
+@dataclass(frozen=True)
 class Window:
     """A factor whose element (row, k) is at the sum of what their digits add; K innermost last.
 
@@ -50,6 +66,22 @@ class Window:
     shift: int = 0
     limits: tuple[int, ...] = ()
     lows: tuple[int, ...] = ()
+
+    @property
+    def taps(self) -> tuple[Taps, ...]:
+        """What to test along each padded dimension."""
+        found, bit = [], 1  # bit 0 is for what lies beyond the last row or k
+        for dimension in range(len(self.limits)):
+            digits = [digit for digit in self.k_digits if digit.steps[dimension]]
+            found.append(Taps(digits[0] if digits else None, bit))
+            bit += found[-1].count
+        return tuple(found)
+
+    @property
+    def is_testable(self) -> bool:
+        """Does one digit of K move along each padded dimension, and do all taps fit the bits of an i32?"""
+        single = all(sum(bool(digit.steps[d]) for digit in self.k_digits) <= 1 for d in range(len(self.limits)))
+        return single and 1 + sum(taps.count for taps in self.taps) <= 31
 
 
 @dataclass(frozen=True)
@@ -89,7 +121,7 @@ def match_window(graph: KernelGraph) -> WindowProduct | None:
         maps = linear[which]
         assert maps is not None
         windows.append(_window(node.inputs[which], maps, roles, loops, body, which, padding if which == number else None))
-    return WindowProduct(product, windows[0], windows[1])
+    return WindowProduct(product, windows[0], windows[1]) if windows[0].is_testable else None
 
 
 Linear = tuple[tuple[int, ...], ...]  # per dimension of a tensor, the coefficient of each loop in its index
