@@ -6,12 +6,12 @@ forms keep NaN and infinities as the exact functions have them.  Results that st
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from mlirstack.bindings import dialect, ir
 from mlirstack.passes import functions
-from mlirstack.schedules.cuda.graph import Node
+from mlirstack.schedules.cuda.graph import KernelGraph, Node, Tensor
 from mlirstack.schedules.cuda.kernel import Kernel
 from mlirstack.schedules.cuda.values import Float
 
@@ -25,34 +25,71 @@ Value = Callable[[Any], Any]
 
 
 class Approximation:
-    """Replaces ops of one node's body, as :meth:`Node.inline` asks for it."""
+    """Replaces ops of one node's body, as :meth:`Node.inline` asks for it.
 
-    def __init__(self, kernel: Kernel, node: Node) -> None:
+    ``rounded``: tensors that other nodes of the kernel round (:func:`rounded_tensors`); results of the node among them may
+    be approximate.
+    """
+
+    def __init__(self, kernel: Kernel, node: Node, rounded: Collection[Tensor] = ()) -> None:
         self._kernel = kernel
-        self._rounded: dict[Any, bool] = {}
+        self._uses = _Uses(node, rounded)
 
     def __call__(self, op: Any, value: Value) -> Any:
         """The result of ``op`` in its fast form, or None to keep the op."""
         if op.name == "math.powf":
             return _power(op, value)
-        if len(op.results) != 1 or op.results[0].type != self._kernel.f32 or not self._is_rounded(op.results[0]):
+        if len(op.results) != 1 or op.results[0].type != self._kernel.f32 or not self._uses.are_rounded(op.results[0]):
             return None
         found = _FORMS.get(op.name)
         return found(self._kernel, op, value) if found else None
 
-    def _is_rounded(self, result: Any) -> bool:
-        """Do all uses of a value end in a rounding to 16 bits, through f32 arithmetic only?"""
-        if result not in self._rounded:
-            self._rounded[result] = False  # nothing is its own use in a body
-            users = [use.owner.operation for use in result.uses]
-            self._rounded[result] = bool(users) and all(self._rounds(user) for user in users)
-        return self._rounded[result]
 
-    def _rounds(self, user: Any) -> bool:
+class _Uses:
+    """Where the values of one body end up."""
+
+    def __init__(self, node: Node, rounded: Collection[Tensor]) -> None:
+        self._outputs = [output.tensor in rounded for output in node.outputs]
+        self._known: dict[Any, bool] = {}
+
+    def are_rounded(self, value: Any) -> bool:
+        """Do all uses of an f32 value end in a rounding to 16 bits, through f32 arithmetic only?"""
+        if value not in self._known:
+            self._known[value] = False  # nothing is its own use in a body
+            uses = list(value.uses)
+            self._known[value] = bool(uses) and all(self._rounds(use) for use in uses)
+        return self._known[value]
+
+    def _rounds(self, use: Any) -> bool:
+        user = use.owner.operation
         if user.name == "arith.truncf":
             return bool(user.results[0].type.width == 16)
-        through = user.name in _CONTINUOUS and user.results[0].type == self._kernel.f32
-        return through and self._is_rounded(user.results[0])
+        if user.name == "linalg.yield":
+            return self._outputs[use.operand_number]
+        through = user.name in _CONTINUOUS and user.results[0].type == ir.F32Type.get()
+        return through and self.are_rounded(user.results[0])
+
+
+def rounded_tensors(graph: KernelGraph, results: Collection[Tensor]) -> set[Tensor]:
+    """The f32 tensors inside of a kernel whose users all round what they make of them; ``results`` leave the kernel."""
+    rounded: set[Tensor] = set()
+    for node in reversed(graph.nodes):
+        for output in node.outputs:
+            tensor = output.tensor
+            if tensor is None or tensor in results or not tensor.users or tensor.element != ir.F32Type.get():
+                continue
+            if all(_rounds_input(user, tensor, rounded) for user in tensor.users):
+                rounded.add(tensor)
+    return rounded
+
+
+def _rounds_input(node: Node, tensor: Tensor, rounded: Collection[Tensor]) -> bool:
+    """Does a node round all that it makes of one of its inputs?"""
+    if not node.is_structured or tensor in node.initial:
+        return False
+    uses = _Uses(node, rounded)
+    arguments = list(node.body.arguments)
+    return all(uses.are_rounded(arguments[i]) for i, operand in enumerate(node.inputs) if operand.tensor is tensor)
 
 
 # Functions through which a relative error of 2⁻²² passes without growing beyond a few times itself.  Sums and differences

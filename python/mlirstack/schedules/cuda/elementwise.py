@@ -18,7 +18,7 @@ from mlirstack.schedules.cuda.graph import KernelGraph, Tensor
 from mlirstack.schedules.cuda.kernel import Kernel
 from mlirstack.schedules.cuda.loops import Access, Loop, Space, collapse, match_loops, split_index, vector_limit
 from mlirstack.schedules.cuda.tile import (
-    Memory,
+    Bindings,
     Nest,
     Tile,
     has_plain_bodies,
@@ -153,7 +153,8 @@ class _Writer:
         self.plan = plan
         self.vector, self.unroll, self.threads = (int(parameters[name]) for name in ("vector", "unroll", "threads"))
         self.kernel = Kernel(function, threads=self.threads, schedule=Elementwise.name)
-        self.memory = Memory(self.kernel, (access.tensor for access in plan.accesses), plan.graph.nodes)
+        tensors = [access.tensor for access in plan.accesses]
+        self.bindings = Bindings(self.kernel, plan.graph, tensors, plan.results)
         self.cache = Cache.STREAM if parameters["stream"] else Cache.NORMAL
         self.caches = {access.tensor: self.cache for access in plan.full} if parameters["stream"] else {}
 
@@ -175,7 +176,7 @@ class _Writer:
         plan = self.plan
         conditions = []
         if self.vector > 1:
-            pointers = [self.memory.pointer(a.tensor) for a in plan.accesses if plan.lane_stride(a) == 1]
+            pointers = [self.bindings.pointer(a.tensor) for a in plan.accesses if plan.lane_stride(a) == 1]
             conditions.append(vectors.aligned(self.kernel, list(dict.fromkeys(pointers))))
         if not is_whole or not conditions:
             last = first + (self.unroll - 1) * self.threads
@@ -195,7 +196,7 @@ class _Writer:
             found = split_index(first + vector * self.threads, sizes)
             return [*found[:-1], *(index * self.vector for index in found[-1:])]
 
-        tile = Tile(self.kernel, nest, self.memory, indices, self.caches)
+        tile = Tile(self.kernel, nest, self.bindings, indices, self.caches)
         tile.preload(plan.reads, self.unroll)
         for vector in range(self.unroll):
             for tensor in plan.results:
@@ -212,7 +213,7 @@ class _Writer:
             element = (first + number // self.vector * self.threads) * self.vector + number % self.vector
 
             def compute() -> None:
-                tile = Tile(kernel, nest, self.memory, lambda _: split_index(element, sizes))
+                tile = Tile(kernel, nest, self.bindings, lambda _: split_index(element, sizes))
                 tile.preload(plan.reads, 1)
                 for tensor in plan.results:
                     tile.store(tensor, 0)

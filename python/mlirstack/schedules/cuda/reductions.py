@@ -6,7 +6,6 @@ Two kinds: outputs that are each combined by one operation (sums, products, extr
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -18,6 +17,8 @@ from mlirstack.schedules.cuda.values import tree
 
 if TYPE_CHECKING:
     from mlirstack.schedules.cuda.kernel import Kernel
+
+Replace = Callable[[Any, Callable[[Any], Any]], Any]
 
 _FLOAT_NEUTRAL = {
     "arith.addf": 0.0,
@@ -61,10 +62,10 @@ class Combined:
             for op, kind in zip(self.combiners, self.types, strict=True)
         ]
 
-    def term(self, kernel: Kernel, operands: Sequence[Any], indices: Sequence[Any]) -> list[Any]:
-        """What one point of the space contributes."""
+    def term(self, operands: Sequence[Any], indices: Sequence[Any], forms: Replace) -> list[Any]:
+        """What one point of the space contributes; ``forms`` as in :meth:`Node.inline`."""
         scalars = [*operands, *self._placeholders()]
-        found = _inline_terms(self.node, self.terms, scalars, indices)
+        found = _inline_terms(self.node, self.terms, scalars, indices, forms)
         return [_cast(value, kind) for value, kind in zip(found, self.types, strict=True)]
 
     def merge(self, a: Sequence[Any], b: Sequence[Any]) -> list[Any]:
@@ -120,11 +121,11 @@ class Selected:
         """Partial results of nothing: what the outputs hold before the op, which every value is compared with anyway."""
         return list(start)
 
-    def term(self, kernel: Kernel, operands: Sequence[Any], indices: Sequence[Any]) -> list[Any]:
-        """What one point of the space contributes."""
+    def term(self, operands: Sequence[Any], indices: Sequence[Any], forms: Replace) -> list[Any]:
+        """What one point of the space contributes; ``forms`` as in :meth:`Node.inline`."""
         arith = dialect("arith")
         placeholders = [arith.ConstantOp(kind, _zero(kind)).result for kind in self.types]
-        return _inline_terms(self.node, self.terms, [*operands, *placeholders], indices)
+        return _inline_terms(self.node, self.terms, [*operands, *placeholders], indices, forms)
 
     def append(self, a: Sequence[Any], b: Sequence[Any]) -> list[Any]:
         """``b`` after ``a`` in the order of the loop."""
@@ -146,7 +147,10 @@ class Selected:
 
     def fold(self, parts: Sequence[Sequence[Any]]) -> list[Any]:
         """Partial results, in the order of the loop, as one."""
-        return list(functools.reduce(self.append, parts))
+        total = list(parts[0])
+        for part in parts[1:]:
+            total = self.append(total, part)
+        return total
 
     def finish(self, total: Sequence[Any], start: Sequence[Any]) -> list[Any]:
         """The outputs: partial results started from ``start`` already."""
@@ -206,13 +210,15 @@ def _selected(node: Node) -> Selected | None:
     return Selected(node, value, better, terms)
 
 
-def _inline_terms(node: Node, terms: Sequence[Any], scalars: Sequence[Any], indices: Sequence[Any]) -> list[Any]:
+def _inline_terms(
+    node: Node, terms: Sequence[Any], scalars: Sequence[Any], indices: Sequence[Any], forms: Replace
+) -> list[Any]:
     """The body with each op that is yielded left out: what would be combined or selected takes its place."""
     by_result = dict(zip(functions.yield_op(node.body).operands, terms, strict=True))
 
     def term(op: Any, value: Callable[[Any], Any]) -> Any:
         found = next((result for result in op.results if result in by_result), None)
-        return None if found is None else value(by_result[found])
+        return forms(op, value) if found is None else value(by_result[found])
 
     return node.inline(scalars, indices, replace=term)
 

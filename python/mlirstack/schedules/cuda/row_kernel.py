@@ -20,7 +20,7 @@ from mlirstack.schedules.cuda.loops import Access, split_index
 from mlirstack.schedules.cuda.reduce import WARP, BlockReducer, across_lanes
 from mlirstack.schedules.cuda.reductions import Reduction
 from mlirstack.schedules.cuda.row_plan import RowPlan
-from mlirstack.schedules.cuda.tile import Memory, Nest, Tile, outputs_of
+from mlirstack.schedules.cuda.tile import Bindings, Nest, Tile, outputs_of
 from mlirstack.schedules.cuda.values import Bool, Int, Number
 from mlirstack.schedules.cuda.vectors import Cache
 
@@ -54,7 +54,7 @@ class RowKernel:
     def __init__(self, function: Any, plan: RowPlan, shape: Shape, accesses: Sequence[Access], *, suffix: str = "") -> None:
         self.plan, self.shape, self.accesses = plan, shape, accesses
         self.kernel = Kernel(function, threads=shape.threads, schedule=SCHEDULE, suffix=suffix)
-        self.memory = Memory(self.kernel, (access.tensor for access in accesses), plan.graph.nodes)
+        self.bindings = Bindings(self.kernel, plan.graph, (access.tensor for access in accesses), plan.results)
         self.row_lanes = 1 if plan.along_columns else shape.vector
         self.column_lanes = shape.vector if plan.along_columns else 1
         self.row_vectors = plan.row_count // self.row_lanes
@@ -162,7 +162,7 @@ class RowKernel:
             return None
         along = self.plan.loops[self.plan.lane_loop].members[-1]
         contiguous = [access for access in self.accesses if access.strides[along] == 1]
-        pointers = [self.memory.pointer(access.tensor) for access in contiguous]
+        pointers = [self.bindings.pointer(access.tensor) for access in contiguous]
         return vectors.aligned(self.kernel, list(dict.fromkeys(pointers))) if pointers else None
 
     def _column(self, base: Number, vector: int) -> Int:
@@ -201,7 +201,7 @@ class RowKernel:
     def _tile(self, streamed: Sequence[Access]) -> Tile:
         caches = {access.tensor: self._cache for access in streamed} if self.shape.stream else {}
         clamp = self.column_vectors % (self.shape.count * self.shape.team) != 0
-        return Tile(self.kernel, self.nest, self.memory, self._indices(0, clamp=clamp), caches, self.aligned)
+        return Tile(self.kernel, self.nest, self.bindings, self._indices(0, clamp=clamp), caches, self.aligned)
 
     def _wide(self, number: Int) -> Int:
         return number.wide() if self.plan.is_large else number
@@ -228,7 +228,7 @@ class RowKernel:
                 for column_lane in range(self.column_lanes):
                     point = (vector, row_lane + column_lane)
                     indices = tile.index_values(point, node) if needs_index else ()
-                    term = reduction.term(self.kernel, tile.operands(node, point), indices)
+                    term = reduction.term(tile.operands(node, point), indices, self.bindings.forms(node))
                     if ok is not None:
                         term = [ok.select(value, other) for value, other in zip(term, neutral, strict=True)]
                     parts.append(term)

@@ -6,7 +6,7 @@ access), vectors are apart.  A value that does not depend on the lane, or not on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from mlirstack.bindings import ir
 from mlirstack.passes import functions
 from mlirstack.passes.regions import external_values
 from mlirstack.schedules.cuda import vectors
+from mlirstack.schedules.cuda.approximate import Approximation, rounded_tensors
 from mlirstack.schedules.cuda.graph import KernelGraph, Node, Tensor
 from mlirstack.schedules.cuda.loops import Access, Loop, Space
 from mlirstack.schedules.cuda.values import Bool, Int, Number
@@ -51,18 +52,23 @@ class Nest:
         return frozenset(number for number, loop in enumerate(self.loops) if wanted & set(loop.members))
 
 
-class Memory:
-    """Pointers and scalars of a kernel's parameters, by what the host passes."""
+class Bindings:
+    """What the values of a graph are in a kernel: pointers and scalars that the host passes, fast forms of functions.
 
-    def __init__(self, kernel: Kernel, tensors: Iterable[Tensor], nodes: Sequence[Node]) -> None:
+    ``tensors``: what the kernel reads and writes; ``results``: the tensors of the graph that are stored.
+    """
+
+    def __init__(self, kernel: Kernel, graph: KernelGraph, tensors: Iterable[Tensor], results: Collection[Tensor]) -> None:
         self._pointers: dict[Any, Any] = {}
         self._scalars: dict[Any, Any] = {}
         for tensor in tensors:
             if tensor.value not in self._pointers:
                 self._pointers[tensor.value] = kernel.pointer(tensor.value)
-        for value in _scalars_of(nodes):
+        for value in _scalars_of(graph.nodes):
             if functions.defining_op(value) is None and value not in self._scalars:
                 self._scalars[value] = kernel.scalar(value)
+        rounded = rounded_tensors(graph, results)
+        self._forms = {node: Approximation(kernel, node, rounded) for node in graph.nodes}
 
     def pointer(self, tensor: Tensor) -> Any:
         """Where a tensor starts."""
@@ -76,6 +82,10 @@ class Memory:
         assert producer is not None, "scalars are parameters or constants"
         return producer.clone().operation.results[0]
 
+    def forms(self, node: Node) -> Approximation:
+        """What may take the place of ops in the body of a node."""
+        return self._forms[node]
+
 
 class Tile:
     """Values of the thread.  ``indices(vector)``: the index of each loop of the nest at lane 0, all of one integer type.
@@ -87,12 +97,12 @@ class Tile:
         self,
         kernel: Kernel,
         nest: Nest,
-        memory: Memory,
+        bindings: Bindings,
         indices: Callable[[int], Sequence[Int]],
         caches: Mapping[Tensor, Cache] | None = None,
         aligned: Bool | None = None,
     ) -> None:
-        self.kernel, self.nest, self.memory = kernel, nest, memory
+        self.kernel, self.nest, self.bindings = kernel, nest, bindings
         self._indices, self._caches, self._aligned = indices, dict(caches or {}), aligned
         self._index_of: dict[int, Sequence[Int]] = {}
         self._known: dict[tuple[Tensor, Point], Any] = {}
@@ -100,7 +110,7 @@ class Tile:
 
     def inner(self, indices: Callable[[int], Sequence[Int]]) -> Tile:
         """The values inside of a loop: other ``indices``; what does not depend on the vector is known there too."""
-        tile = Tile(self.kernel, self.nest, self.memory, indices, self._caches, self._aligned)
+        tile = Tile(self.kernel, self.nest, self.bindings, indices, self._caches, self._aligned)
         tile._known = {key: value for key, value in self._known.items() if key[1][0] == _ANY}
         tile._loaded = {key: value for key, value in self._loaded.items() if key[1][0] == _ANY}
         return tile
@@ -125,7 +135,7 @@ class Tile:
         found = []
         for position, operand in enumerate(node.inputs):
             if operand.tensor is None:
-                found.append(self.memory.scalar(operand.value))
+                found.append(self.bindings.scalar(operand.value))
             elif operand.tensor.is_argument:
                 found.append(self.element(self.nest.space.reads[node, position], point))
             else:
@@ -150,7 +160,7 @@ class Tile:
             return None
         if isinstance(start, Tensor):
             return self.element(self._initial_access(node, position), point)
-        return self.memory.scalar(start)
+        return self.bindings.scalar(start)
 
     def index_values(self, point: Point, node: Node) -> list[Any]:
         """What ``linalg.index`` of each loop of a node is."""
@@ -277,7 +287,7 @@ class Tile:
             if stride:
                 position = index * stride + position
         kind = vectors.storage_type(access.tensor.element)
-        return self.kernel.offset(self.memory.pointer(access.tensor), position, kind)
+        return self.kernel.offset(self.bindings.pointer(access.tensor), position, kind)
 
     # ----------------------------------------------------------------------------------------------------------- details
 
@@ -285,7 +295,8 @@ class Tile:
         point = (max(point[0], 0), max(point[1], 0))
         starts = [self.initial(node, position, point) for position in range(len(node.outputs))]
         indices = self.index_values(point, node) if "linalg.index" in node.body_ops() else ()
-        results = node.inline([*self.operands(node, point), *starts], indices)
+        scalars = [*self.operands(node, point), *starts]
+        results = node.inline(scalars, indices, replace=self.bindings.forms(node))
         for tensor, value in zip(outputs_of(node), results, strict=True):
             self.set(tensor, point, value)
 

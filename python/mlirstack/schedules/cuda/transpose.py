@@ -19,7 +19,7 @@ from mlirstack.schedules.cuda.emitter import Parameters
 from mlirstack.schedules.cuda.graph import KernelGraph
 from mlirstack.schedules.cuda.kernel import Kernel
 from mlirstack.schedules.cuda.loops import Access, split_index, vector_limit
-from mlirstack.schedules.cuda.tile import Memory, Nest, Tile
+from mlirstack.schedules.cuda.tile import Bindings, Nest, Tile
 from mlirstack.schedules.cuda.values import Bool, Int
 from mlirstack.schedules.cuda.vectors import Cache
 
@@ -29,7 +29,7 @@ _WORD = 4  # bytes of a bank of shared memory
 
 @dataclass(frozen=True)
 class Turn:
-    """``turned`` inputs are contiguous along loop ``source``, results along loop ``target`` (numbers of loops of the plan)."""
+    """``turned`` inputs are contiguous along loop ``source`` of the plan, results along loop ``target``."""
 
     plan: Plan
     turned: tuple[Access, ...]
@@ -116,7 +116,8 @@ class _Writer:
         self.write_lanes = min(self.side, turn.vector(turn.target, straight))
         self.threads = min(threads, self.side * self.side // max(self.read_lanes, self.write_lanes))
         self.kernel = Kernel(function, threads=self.threads, schedule=Transpose.name)
-        self.memory = Memory(self.kernel, (access.tensor for access in plan.accesses), plan.graph.nodes)
+        tensors = [access.tensor for access in plan.accesses]
+        self.bindings = Bindings(self.kernel, plan.graph, tensors, plan.results)
         self.cache = Cache.STREAM if parameters["stream"] else Cache.NORMAL
         self.caches = {access.tensor: self.cache for access in plan.full} if parameters["stream"] else {}
         self.starts = [0]  # where the tile of each turned input starts in shared memory
@@ -133,7 +134,7 @@ class _Writer:
             block = kernel.block_index()
             self.origin = split_index(block.wide() if plan.is_large else block, tiles)
             contiguous = [access for access in plan.accesses if _nearest_loop(plan, access) is not None]
-            pointers = dict.fromkeys(self.memory.pointer(access.tensor) for access in contiguous)
+            pointers = dict.fromkeys(self.bindings.pointer(access.tensor) for access in contiguous)
             self.aligned = vectors.aligned(kernel, list(pointers)) if max(self.read_lanes, self.write_lanes) > 1 else None
             self.shared = kernel.shared()
             self._read()
@@ -180,7 +181,7 @@ class _Writer:
     def _tile(self, along: int, lanes: int, places: Sequence[tuple[Int, Int]]) -> Tile:
         loops = self.plan.loops
         nest = Nest(self.plan.space, loops, along, lanes, frozenset({self.turn.source, self.turn.target}))
-        return Tile(self.kernel, nest, self.memory, self._indices(along, lanes, places), self.caches, self.aligned)
+        return Tile(self.kernel, nest, self.bindings, self._indices(along, lanes, places), self.caches, self.aligned)
 
     def _indices(self, along: int, lanes: int, places: Sequence[tuple[Int, Int]]) -> Callable[[int], Sequence[Int]]:
         """Indices of the loops at each place of the tile, never beyond the last vector."""
