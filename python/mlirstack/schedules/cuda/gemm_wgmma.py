@@ -17,13 +17,14 @@ from mlirstack.schedules.cuda.gemm_mma import operands_of
 from mlirstack.schedules.cuda.graph import KernelGraph
 from mlirstack.schedules.cuda.padded_factor import padded_copy
 from mlirstack.schedules.cuda.tensor_core import Operands
+from mlirstack.schedules.cuda.transposed_factor import transposed_copy
 from mlirstack.schedules.cuda.wgmma_choice import candidates
 from mlirstack.schedules.cuda.wgmma_kernel import write_wgmma
 from mlirstack.schedules.cuda.wgmma_tile import WgmmaProblem, WgmmaTile, loadable
 
 _SMALL = 2 * 64 * 64 * 64  # floating-point operations below which a tile would be mostly padding
 _LEAST = 32  # rows, columns and K below which it would be, too
-_LEAST_PADDED = 2**28  # operations below which a padded copy of a factor does not pay
+_LEAST_COPIED = 2**28  # operations below which a copy of a factor does not pay
 
 
 class WgmmaGemm:
@@ -77,17 +78,18 @@ def with_loadable_factors(function: Any, contraction: Contraction, operands: Ope
     def loadable_factor(matrix: Matrix, suffix: str) -> Matrix:
         if loadable(matrix, operands):
             return matrix
-        return padded_copy(function, contraction, matrix, contraction.k, suffix, schedule)
+        copy = padded_copy if matrix.k_major or operands.bits == 16 else transposed_copy
+        return copy(function, contraction, matrix, contraction.k, suffix, schedule)
 
-    return replace(contraction, a=loadable_factor(contraction.a, "_pad_a"), b=loadable_factor(contraction.b, "_pad_b"))
+    return replace(contraction, a=loadable_factor(contraction.a, "_copy_a"), b=loadable_factor(contraction.b, "_copy_b"))
 
 
 def can_load(contraction: Contraction, operands: Operands) -> bool:
-    """Can both factors be read, if need be from padded copies?"""
+    """Can both factors be read, if need be from copies?"""
     factors = (contraction.a, contraction.b)
-    if not all(m.k_major or (m.row_stride == 1 and operands.bits == 16) for m in factors):
-        return False  # wgmma reads fp8, TF32 and i8 along K only
-    return all(loadable(m, operands) for m in factors) or contraction.flops >= _LEAST_PADDED
+    if not all(matrix.is_contiguous for matrix in factors):
+        return False
+    return all(loadable(matrix, operands) for matrix in factors) or contraction.flops >= _LEAST_COPIED
 
 
 def _is_suitable(contraction: Contraction, operands: Operands) -> bool:

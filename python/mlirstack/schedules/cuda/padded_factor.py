@@ -29,49 +29,60 @@ def padded_copy(function: Any, contraction: Contraction, matrix: Matrix, k: int,
     size = vectors.bytes_of(matrix.element)
     width = vectors.ACCESS_BYTES // size
     pitch = -(-inner // width) * width
-    axes = [(count, stride) for count, stride in zip(contraction.batches, matrix.batch_strides, strict=True) if stride]
-    target = _temporary(function, (*(count for count, _ in axes), outer, pitch), matrix.element)
+    axes = batch_axes(contraction, matrix)
+    target = temporary(function, (*(count for count, _ in axes), outer, pitch), matrix.element)
 
     kernel = Kernel(function, threads=_THREADS, schedule=schedule, suffix=suffix)
     source, copy = kernel.pointer(matrix.tensor.value), kernel.pointer(target)
     pieces = pitch // width
     lines = outer * prod(count for count, _ in axes)
     strides = [matrix.leading_stride, *(stride for _, stride in axes)]
+    bits = ir.IntegerType.get_signless(8 * size)  # LLVM has no fp8; what is moved need not be understood
     run = gcd(width, inner, *strides)  # elements that one load may take: they begin at a multiple of their size
     with kernel.body():
         number = kernel.block_index() * _THREADS + kernel.thread()
 
         def move() -> None:
             line, piece = number // pieces, number % pieces
-            start = (line % outer).wide() * matrix.leading_stride + _batch_offset(line // outer, axes)
+            start = (line % outer).wide() * matrix.leading_stride + batch_offset(line // outer, axes)
             values: list[Any] = []
             for first in range(0, width, run):
                 column = (piece * width + first).minimum(inner - run)  # the last piece may go beyond the edge
-                place = kernel.offset(source, start + column.wide(), matrix.element)
-                values += vectors.load(kernel, matrix.element, place, run)
-            vectors.store(kernel, values, kernel.offset(copy, number.wide() * width, matrix.element))
+                place = kernel.offset(source, start + column.wide(), bits)
+                values += vectors.load(kernel, bits, place, run)
+            vectors.store(kernel, values, kernel.offset(copy, number.wide() * width, bits))
 
         kernel.when(number < lines * pieces, move)
     kernel.launch((-(-lines * pieces // _THREADS),))
 
     sizes = [count for count, _ in axes]
-    batch = iter([outer * pitch * prod(sizes[position + 1 :]) for position in range(len(sizes))])
     return replace(
         matrix,
         tensor=Tensor(target, (*sizes, outer, pitch), matrix.element),
         row_stride=pitch if matrix.k_major else 1,
         k_stride=1 if matrix.k_major else pitch,
-        batch_strides=tuple(next(batch) if stride else 0 for stride in matrix.batch_strides),
+        batch_strides=copied_strides(matrix, axes, outer * pitch),
     )
 
 
-def padded_bytes(contraction: Contraction, matrix: Matrix) -> int:
-    """What making the copy reads and writes."""
-    axes = [count for count, stride in zip(contraction.batches, matrix.batch_strides, strict=True) if stride]
-    return 2 * matrix.rows * contraction.k * prod(axes) * vectors.bytes_of(matrix.element)
+def copied_bytes(contraction: Contraction, matrix: Matrix) -> int:
+    """What making a copy reads and writes."""
+    count = prod(count for count, _ in batch_axes(contraction, matrix))
+    return 2 * matrix.rows * contraction.k * count * vectors.bytes_of(matrix.element)
 
 
-def _batch_offset(number: Int, axes: list[tuple[int, int]]) -> Int:
+def batch_axes(contraction: Contraction, matrix: Matrix) -> list[tuple[int, int]]:
+    """Size and stride of the batch axes along which the factor differs."""
+    return [(count, stride) for count, stride in zip(contraction.batches, matrix.batch_strides, strict=True) if stride]
+
+
+def copied_strides(matrix: Matrix, axes: list[tuple[int, int]], size: int) -> tuple[int, ...]:
+    """Batch strides of a copy whose products lie ``size`` elements apart; 0 still where the factor is shared."""
+    own = iter([size * prod(count for count, _ in axes[position + 1 :]) for position in range(len(axes))])
+    return tuple(next(own) if stride else 0 for stride in matrix.batch_strides)
+
+
+def batch_offset(number: Int, axes: list[tuple[int, int]]) -> Int:
     """Elements to the product of this number among those that have a factor of their own."""
     offset = number.wide() * 0
     for count, stride in reversed(axes):
@@ -80,7 +91,7 @@ def _batch_offset(number: Int, axes: list[tuple[int, int]]) -> Int:
     return offset
 
 
-def _temporary(function: Any, shape: tuple[int, ...], element: Any) -> Any:
+def temporary(function: Any, shape: tuple[int, ...], element: Any) -> Any:
     """A memref.alloc before the function's return, freed by whoever plans its memory."""
     block = function.regions[0].blocks[0]
     with ir.InsertionPoint.at_block_begin(block), function.location:

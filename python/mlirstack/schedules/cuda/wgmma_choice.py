@@ -12,7 +12,7 @@ from math import ceil
 from mlirstack.schedules.cuda import vectors
 from mlirstack.schedules.cuda.contraction import Contraction
 from mlirstack.schedules.cuda.device import Device
-from mlirstack.schedules.cuda.padded_factor import padded_bytes
+from mlirstack.schedules.cuda.padded_factor import copied_bytes
 from mlirstack.schedules.cuda.tensor_core import Operands
 from mlirstack.schedules.cuda.wgmma_tile import WgmmaProblem, WgmmaTile, loadable
 
@@ -70,7 +70,7 @@ def seconds(problem: WgmmaProblem, share: float, device: Device) -> float:
     computing = rounds * hidden + epilogue if tile.pingpong else rounds * (main_loop + epilogue)
     copying = _bytes(contraction) / (device.bandwidth * _BANDWIDTH)
     padding = sum(
-        padded_bytes(contraction, matrix) / (device.bandwidth * _BANDWIDTH) + _PAD
+        copied_bytes(contraction, matrix) / (device.bandwidth * _BANDWIDTH) + _PAD
         for matrix in (contraction.a, contraction.b)
         if not loadable(matrix, problem.operands)
     )
