@@ -30,7 +30,9 @@ def context() -> Iterator[None]:
         yield
 
 
-def run(body: str, arguments: str = "", given: tuple[Any, ...] = (), *, grid: int = 1, options: Options | None = None) -> Any:
+def run(
+    body: str, arguments: str = "", given: tuple[Any, ...] = (), *, grid: int = 1, options: Options | None = None
+) -> Any:
     """Launch a kernel of blocks of 128 threads with 128 floats and an mbarrier in shared memory."""
     module = ir.Module.parse(f"""
         module attributes {{gpu.container_module}} {{
@@ -191,8 +193,6 @@ def test_halves_of_a_block_meet_at_their_own_barriers() -> None:
     """
     _, y = run(body, ARGUMENTS, (X, unwritten([128], np.float32)))
     np.testing.assert_array_equal(y, np.concatenate([X[:64][::-1], X[64:]]))
-
-
 
 
 @pytest.mark.parametrize("waits", [True, False])

@@ -35,7 +35,7 @@ def _check_agreement(frame: Frame, address: Any, kind: Kind, value: Any) -> None
     if kind.members is not None or (np.ndim(address) == 0 and value.ndim == len(kind.shape)):
         return
     found = frame.unit.memory.load(frame.per_thread(address), kind)
-    different = (found != value) & (found == found)
+    different = (found != value) & ~np.isnan(found.astype(np.float64))
     if different.any():
         threads = np.unique(np.argwhere(different)[:, 0])
         raise Race("threads write different values to the same place by one op", threads)
@@ -141,10 +141,7 @@ def _(op: Op) -> Step:
 @meaning("memref.alloca", "memref.alloc", "llvm.alloca")
 def _(op: Op) -> Step:
     kind = op.kind
-    if op.operation.name == "llvm.alloca":
-        element = kind_of(op.attribute("elem_type").value).bytes
-    else:
-        element = kind.element.bytes
+    element = (kind.element or kind_of(op.attribute("elem_type").value)).bytes
     name = f"{op.operation.name} of {op.builder.resources.name}"
 
     def step(frame: Frame) -> None:
@@ -152,7 +149,7 @@ def _(op: Op) -> Step:
         if op.operation.name == "llvm.alloca":
             env[op.results[0]] = _private(frame, op, int(env[op.operands[0]]) * element, name)
             return
-        sizes, strides, _ = kind.layout
+        sizes = kind.layout[0]
         dynamic = iter(op.operands)
         sizes = [env[next(dynamic)] if size == DYNAMIC else np.int64(size) for size in sizes]
         steps = [np.int64(1)]
@@ -353,7 +350,7 @@ def _(op: Op) -> Step:
         if level > 0:
             if kind.members is None:
                 kind, size = Kind(kind.dtype), kind.dtype.itemsize
-            elif index != dynamic_index and len({m for m in kind.members}) > 1:
+            elif index != dynamic_index and len(set(kind.members)) > 1:
                 raise Unsupported("getelementptr into a struct of different members")
             else:
                 kind = kind.members[0]

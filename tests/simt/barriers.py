@@ -44,7 +44,7 @@ def _part(frame: Frame, positions: Any) -> Frame:
     return frame if len(positions) == frame.count else frame.child(positions)
 
 
-# --------------------------------------------------------------------------------------------------------- barriers by number
+# -------------------------------------------------------------------------------------------------------- barriers by number
 
 
 @dataclass
@@ -87,7 +87,7 @@ def _leave(frame: Frame, number: Any, token: Any) -> None:
 
 
 def _named(number: int | None, fixed: int, expected: int | None) -> Wait:
-    """A wait at the barrier whose number is the value ``number`` (or ``fixed``), for as many threads as ``expected`` says."""
+    """A wait at the barrier that the value ``number`` (or ``fixed``) names, for as many threads as ``expected`` says."""
 
     def at(frame: Frame) -> Any:
         return np.int64(fixed) if number is None else frame.env[number].astype(np.int64)

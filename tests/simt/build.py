@@ -142,12 +142,13 @@ class Body:
         env = frame.env
         for number, value in zip(self.arguments, arguments, strict=True):
             env[number] = value
-        position = -1
+        step = None
         try:
-            for position, step in enumerate(self.steps):
+            for step in self.steps:
                 step(frame)
         except Fault as fault:
-            fault.locate(self.operations[position], frame.names(fault.threads))
+            failed = next(i for i, each in enumerate(self.steps) if each is step)
+            fault.locate(self.operations[failed], frame.names(fault.threads))
             raise
         return [env[number] for number in self.yields]
 

@@ -78,7 +78,7 @@ class _Finished:
         self.whole: list[Any] | None = None
 
     def leave(self, going: Any, carried: list[Any], running: list[Any], running_ranks: list[Any]) -> list[Any] | None:
-        """Threads where ``going`` is false leave with ``carried``; returns ``running`` of the others, None if there are none."""
+        """Threads where ``going`` is false leave with ``carried``; returns ``running`` of the others, None if all leave."""
         if self.whole is None:
             self.whole = [spread(value, rank, len(going)) for value, rank in zip(carried, self.ranks, strict=True)]
         else:

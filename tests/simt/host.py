@@ -1,7 +1,7 @@
 """Running whole programs: the host code around the launches is executed like a kernel of one thread.
 
-:func:`run_plan` takes a module at the stages ``mapped`` or ``gpu`` and calls ``@main`` on arrays; :func:`run_kernel` launches
-one kernel of a module on arrays.
+:func:`run_plan` takes a module at the stages ``mapped`` or ``gpu`` and calls ``@main`` on arrays; :func:`run_kernel`
+launches one kernel of a module on arrays.
 """
 
 from __future__ import annotations
@@ -271,9 +271,9 @@ def _(op: Op) -> Step:
 
 @meaning("gpu.launch_func")
 def _(op: Op) -> Step:
-    segments = [list(group) for group in op.segments()]
-    dependencies, grid, block = segments[0], sum(segments[1:4], []), sum(segments[4:7], [])
-    cluster, dynamic, arguments = sum(segments[7:10], []), segments[10], segments[11]
+    segments = op.segments()  # dependencies; grid, block and cluster by axis; shared memory; arguments
+    dependencies, dynamic, arguments = segments[0], segments[10], segments[11]
+    grid, block, cluster = ([n for group in segments[i : i + 3] for n in group] for i in (1, 4, 7))
     if dependencies or cluster:
         raise Unsupported("gpu.launch_func with dependencies or a cluster size")
     path = "::".join([part.strip().lstrip("@").strip('"') for part in op.text("kernel").split("::")])
@@ -306,7 +306,7 @@ def _(op: Op) -> Step:
 def _(op: Op) -> Step:
     (source,), (result,) = op.operands, op.results
     (kind,), target = op.operand_kinds, op.kind
-    layout = op.operation.attributes[TENSOR_MAP] if TENSOR_MAP in op.operation.attributes else None
+    layout = op.operation.attributes.get(TENSOR_MAP)
 
     def step(frame: Frame) -> None:
         value = frame.env[source]

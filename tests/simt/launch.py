@@ -192,9 +192,8 @@ def _communicates(operation: Any) -> bool:
 
 def _run_unit(kernel: Kernel, unit: Unit, arguments: Sequence[Any]) -> None:
     """Execute the blocks of a unit: all of their threads in step, or strands that begin as one per block."""
-    threads = np.arange(unit.count, dtype=np.int64)
     values = Values(kernel.builder.ranks)
-    whole = Frame(unit, values, threads)
+    whole = Frame(unit, values, np.arange(unit.count, dtype=np.int64))
     _bind_local_buffers(kernel, whole)
     values.update(zip(kernel.arguments, arguments, strict=True))
     if kernel.body is not None:

@@ -30,7 +30,7 @@ def _by_warp(frame: Frame, values: Sequence[Any], dtype: Any = _WORD) -> Any:
     return np.stack(parts, axis=-1)
 
 
-# -------------------------------------------------------------------------------------------------- loads and stores of tiles
+# ------------------------------------------------------------------------------------------------- loads and stores of tiles
 
 
 def load_matrices(frame: Frame, pointer: Any, space: int, number: int, *, transposed: bool) -> list[Any]:

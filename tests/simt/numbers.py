@@ -227,19 +227,23 @@ elementwise("math.fma", lambda op: fused)
 elementwise("vector.fma", lambda op: fused)
 
 
+def _is_nan(a: Any) -> Any:
+    return a != a  # noqa: PLR0124 (np.isnan knows no small floats)
+
+
 def float_compare(predicate: str) -> Function:
     """``oeq`` … ``uno``: ordered comparisons are false, unordered ones true where an operand is NaN."""
     if predicate in ("false", "true"):
         return lambda a, b: np.full(np.broadcast(a, b).shape, predicate == "true")[()]
     if predicate == "ord":
-        return lambda a, b: (a == a) & (b == b)
+        return lambda a, b: ~(_is_nan(a) | _is_nan(b))
     if predicate == "uno":
-        return lambda a, b: (a != a) | (b != b)
+        return lambda a, b: _is_nan(a) | _is_nan(b)
     function = _COMPARE[predicate[1:]]
     if predicate[0] == "u":
-        return lambda a, b: function(a, b) | (a != a) | (b != b)
+        return lambda a, b: function(a, b) | _is_nan(a) | _is_nan(b)
     if predicate == "one":
-        return lambda a, b: (a != b) & (a == a) & (b == b)
+        return lambda a, b: (a != b) & ~(_is_nan(a) | _is_nan(b))
     return function
 
 

@@ -155,14 +155,9 @@ def parse(text: str) -> list[Instruction]:
         body = body[1:-1]
     parsed = []
     for line in re.split(r";|\n", body):
-        line = line.strip()
-        if not line or line.startswith((".reg", "//")):
-            continue
-        guard = None
-        if line.startswith("@"):
-            guard, line = line[1:].split(None, 1)
-        name, _, rest = line.partition(" ")
-        parsed.append(Instruction(name.strip(), tuple(_operands(rest)), guard))
+        statement = re.fullmatch(r"\s*(?:\w+:)?\s*(?:@(!?\S+)\s+)?([\w.:]+)\s*(.*)", line)  # label, guard, name, operands
+        if statement and not statement[2].startswith((".reg", "//", "bra")):
+            parsed.append(Instruction(statement[2], tuple(_operands(statement[3])), statement[1]))
     return parsed
 
 

@@ -2,9 +2,9 @@
 
 An agent is a warp, or one of a few slots for asynchronous operations (copies, products).  ``known[w]`` holds, for each
 agent, the time up to which warp w is ordered behind it; barriers join these vectors.  A word of shared memory remembers its
-last writer and two of its last readers, each with its time (FastTrack: Flanagan and Freund, PLDI 2009).  ``fenced`` is the same
-for what asynchronous operations may see of ordinary writes: ``fence.proxy.async`` copies ``known`` there.  Global memory
-remembers which block wrote a word during a launch.
+last writer and two of its last readers, each with its time (FastTrack: Flanagan and Freund, PLDI 2009).  ``fenced`` is the
+same for what asynchronous operations may see of ordinary writes: ``fence.proxy.async`` copies ``known`` there.  Global
+memory remembers which block wrote an element during a launch.
 
 Lanes of a warp count as ordered; words are four bytes.
 """
@@ -187,7 +187,9 @@ class Races:
         return agent, known, fenced
 
     def _shared_words(self, places: Any) -> Any:
-        return np.unique((places - self.start) // _WORD)
+        touched = np.zeros(len(self.writer), bool)
+        touched[(places - self.start) // _WORD] = True
+        return np.flatnonzero(touched)
 
     def begin_write(self, frame: Frame, places: Any) -> Any:
         """A copy into shared memory is issued; returns its stamp."""

@@ -181,7 +181,7 @@ def _(op: Op) -> Step:
 
 
 def shuffle_clamped(frame: Frame, value: Any, mode: str, offset: Any, clamp: Any) -> tuple[Any, Any]:
-    """``shfl.sync`` with its packed clamp operand: segment mask in bits 8–12, limit in bits 0–4."""
+    """``shfl.sync`` with its packed clamp operand: segment mask in bits 8 to 12, limit in bits 0 to 4."""
     width = WARP - ((clamp.astype(np.int64) >> 8) & 31)
     source, inside = shuffle_source(mode, frame.lane, offset.astype(np.int64), width)
     return shuffle(frame, value, source), inside
