@@ -19,9 +19,11 @@ from mlirstack.schedules.cuda.fma_engine import FmaEngine
 from mlirstack.schedules.cuda.gemm_fma import sum_type
 from mlirstack.schedules.cuda.gemm_mma import operands_for, problem_of
 from mlirstack.schedules.cuda.graph import KernelGraph
-from mlirstack.schedules.cuda.mma_choice import cut_of, cuts
+from mlirstack.schedules.cuda.mma_choice import Problem, cut_of, cuts
 from mlirstack.schedules.cuda.mma_engine import MmaEngine
 from mlirstack.schedules.cuda.product_kernel import Engine, ProductKernel
+from mlirstack.schedules.cuda.wgmma_copy_choice import wgmma_copy_cut_of, wgmma_copy_cuts
+from mlirstack.schedules.cuda.wgmma_copy_engine import WgmmaCopyEngine
 from mlirstack.schedules.cuda.window_factor import WindowFactor
 from mlirstack.schedules.cuda.windows import WindowProduct, match_window
 
@@ -46,8 +48,12 @@ class Convolution:
         product, factors = match.product, window_factors(match)
         operands = operands_for(product, factors, device)
         if operands is not None:
-            found = cuts(problem_of(product, factors, operands), device)
-            return [{"engine": "mma", **cut.parameters()} for cut in found]
+            problem = problem_of(product, factors, operands)
+            of_mma: list[Parameters] = [{"engine": "mma", **cut.parameters()} for cut in cuts(problem, device)]
+            if not _suits_wgmma(problem, device):
+                return of_mma
+            of_wgmma: list[Parameters] = [{"engine": "wgmma", **cut.parameters()} for cut in wgmma_copy_cuts(problem, device)]
+            return of_wgmma + of_mma[:2]
         element = sum_type(product, factors)
         if element is None:
             return []
@@ -73,10 +79,15 @@ class Convolution:
         product, factors = match.product, window_factors(match)
         numbers = {name: int(value) for name, value in parameters.items() if name != "engine"}
         engine: Engine
+        operands = operands_for(product, factors, device)
         if parameters["engine"] == "mma":
-            cut, operands = cut_of(numbers), operands_for(product, factors, device)
             assert operands is not None
+            cut = cut_of(numbers)
             engine, splits, group = MmaEngine(cut.tile, operands), cut.splits, cut.group
+        elif parameters["engine"] == "wgmma":
+            assert operands is not None
+            wgmma_cut = wgmma_copy_cut_of(numbers)
+            engine, splits, group = WgmmaCopyEngine(wgmma_cut.tile, operands), wgmma_cut.splits, wgmma_cut.group
         else:
             fma_cut = fma_cut_of(numbers)
             engine = FmaEngine(fma_cut.tile, sum_type(product, factors))
@@ -87,6 +98,11 @@ class Convolution:
 def window_factors(match: WindowProduct) -> tuple[Factor, Factor]:
     """Image and weights as factors."""
     return WindowFactor(match.image), WindowFactor(match.weights)
+
+
+def _suits_wgmma(problem: Problem, device: Device) -> bool:
+    """Is there work for a warpgroup, and does it come in chunks?"""
+    return device.has_wgmma and not problem.gathers and problem.m >= 64 and problem.n >= 32 and problem.k >= 64
 
 
 def _largest_offset(match: WindowProduct) -> int:

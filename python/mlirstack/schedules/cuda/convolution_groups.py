@@ -31,7 +31,7 @@ def convolution_groups(operations: Sequence[Any], takes: Takes) -> list[list[Any
 
 def _around(op: Any, order: dict[Any, int], takes: Takes, taken: set[Any]) -> list[Any] | None:
     before = [producer for producer in _producers(op) if producer in order and producer not in taken]
-    choices = ([*before], [p for p in before if p.name != "tensor.insert_slice"], [])
+    choices: tuple[list[Any], ...] = ([*before], [p for p in before if p.name != "tensor.insert_slice"], [])
     group = next((found for start in choices if takes(found := _sorted([*start, op], order))), None)
     if group is None:
         return None

@@ -135,7 +135,10 @@ class WindowLines:
         ]
 
     def _outside(self, coordinates: Sequence[Int]) -> Int:
-        """For every tap along every padded dimension, whether it leaves the image; coordinates count from the padding's edge."""
+        """For every tap along every padded dimension, whether it leaves the image.
+
+        Coordinates count from the edge of the padding.
+        """
         kernel, w = self._kernel, self._window
         bits = kernel.integer(_BEYOND)
         for dimension, (taps, coordinate, low) in enumerate(zip(w.taps, coordinates, w.lows, strict=True)):
