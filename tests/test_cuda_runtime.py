@@ -402,6 +402,7 @@ def test_prepare_runs_once_at_load() -> None:
     arguments = (tensor("x", [4], 0), W)
     function = main(inputs, buffers, (launch(0, 1, 2.0),), (1,))
     loaded, driver = executable(function, (ROW,), arguments, more=(prepare,), parameters={"w": torch.ones(4)})
+    assert [call[0] for call in driver.calls] == ["load", "launch", "synchronize"]
     assert [loaded.run([torch.zeros(4)])[0].tolist() for _ in range(2)] == [[10.0] * 4] * 2
     assert len(driver.named("launch")) == 3
 

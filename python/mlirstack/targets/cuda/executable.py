@@ -93,7 +93,6 @@ class CudaExecutable(Executable):
         self._in_order = self._positions == tuple(range(len(user)))
         types = _result_types(main, signature.results)
         self._main = LoadedFunction(main, self._driver, self._kernels, constants, fixed, live, list(given), types)
-        #: Parameters by name as they are bound: on the device where the program reads, writes or returns them.
         self.parameters = parameters | bound
         self._resident = _unique_bytes([*fixed.values(), *live.values(), *bound.values(), *constants])
 
@@ -113,9 +112,11 @@ class CudaExecutable(Executable):
         for number, value in enumerate(function.inputs):
             name = signature.arguments[value.index].name
             fixed[number] = plain(bound[name] if name in bound else place(parameters[name]))
-        types = [ResultType(_dtype(function.buffers[result.buffer].element)) for result in function.results]
+        types = [ResultType(_dtype(_element(function, result.buffer))) for result in function.results]
         loaded = LoadedFunction(function, self._driver, self._kernels, constants, fixed, {}, [], types)
-        return loaded.run([], use_graph=False)
+        results = loaded.run([], use_graph=False)
+        self._driver.synchronize(self._driver.stream())  # calls may come on other streams
+        return results
 
     def run(self, inputs: Sequence[Any]) -> list[Any]:
         """See :meth:`Executable.run`.  Raises :class:`RuntimeCheckError`, :class:`DeviceError`."""
