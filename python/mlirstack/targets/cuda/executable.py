@@ -66,6 +66,7 @@ class CudaExecutable(Executable):
             weakref.finalize(self, driver.unload, module).atexit = False
             self._kernels = _kernels(plan, driver, module)
             self._load(main, signature, parameters)
+            driver.synchronize(driver.stream())  # calls may come on other streams
         self.use_graph = self._main.wants_graph
 
     def _load(self, main: PlannedFunction, signature: Signature, parameters: dict[str, torch.Tensor]) -> None:
@@ -114,9 +115,7 @@ class CudaExecutable(Executable):
             fixed[number] = plain(bound[name] if name in bound else place(parameters[name]))
         types = [ResultType(_dtype(_element(function, result.buffer))) for result in function.results]
         loaded = LoadedFunction(function, self._driver, self._kernels, constants, fixed, {}, [], types)
-        results = loaded.run([], use_graph=False)
-        self._driver.synchronize(self._driver.stream())  # calls may come on other streams
-        return results
+        return loaded.run([], use_graph=False)
 
     def run(self, inputs: Sequence[Any]) -> list[Any]:
         """See :meth:`Executable.run`.  Raises :class:`RuntimeCheckError`, :class:`DeviceError`."""
