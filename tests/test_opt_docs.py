@@ -38,6 +38,6 @@ def test_every_stage_has_a_lit_test() -> None:
     runs = "".join(path.read_text() for path in (ROOT / "lit_tests" / "pipelines").glob("*.mlir"))
     for target in target_names():
         for stage in create_target(target).pipeline("tosa", "fx").names():
-            # fx and torch begin with a graph in Python; object is a file that asm shows.
-            if stage not in ("fx", "torch", "object"):
+            # fx and torch begin with a graph in Python; object and cubin are files that asm and sass show.
+            if stage not in ("fx", "torch", "object", "cubin"):
                 assert f"--to={stage} " in runs, f"no lit test of stage '{stage}' of {target}"
