@@ -37,10 +37,9 @@ class FormDispatches(PythonPass):
         device = device_of(self.arch)
         choosers = _choosers(device, self.prefer)
         counts: Counter[str] = Counter()
-        for entry in list(functions.entry_points(module)):
-            if len(entry.regions[0].blocks) != 1:
-                continue
-            claimed = _claims(entry, device)
+        entries = [entry for entry in functions.entry_points(module) if len(entry.regions[0].blocks) == 1]
+        # All claims first: what @main needs of @prepare can be seen only while that still holds ops, not kernels.
+        for entry, claimed in [(entry, _claims(entry, device)) for entry in entries]:
             groups = group_operations(_body(entry), claimed, _POLICY)
             chosen = [part for group in groups for part in _parts(group, choosers)]
             functions_made = outline_groups(entry, [group for group, _ in chosen], counts, pull_slices=False)

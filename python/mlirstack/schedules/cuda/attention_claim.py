@@ -12,9 +12,11 @@ from typing import Any
 
 from mlirstack.bindings import dialect, ir
 from mlirstack.passes import functions
+from mlirstack.passes.abi import PREPARE, PREPARED
 from mlirstack.passes.regions import clone_with, external_values
-from mlirstack.schedules.cuda.attention_expression import is_elementwise, is_iota
+from mlirstack.schedules.cuda.attention_expression import Expressions, Position, is_elementwise, is_iota, leaves
 from mlirstack.schedules.cuda.attention_match import Attention, find
+from mlirstack.schedules.cuda.attention_scores import scores_of
 from mlirstack.schedules.cuda.graph import KernelGraph, Node, Tensor
 
 _PEELED = ("arith.extf", "arith.mulf")  # stay in the product: they change no place, and cost nothing there
@@ -45,6 +47,8 @@ def _prepare(block: Any) -> bool:
     products = dict.fromkeys(refusal.product for refusal in refused if refusal.product is not None)
     operands = dict.fromkeys(e.tensor for attention in found for e in (attention.query, attention.key, attention.value))
     changed = [_separate_factor(product) for product in products] + [_narrow(tensor) for tensor in operands]
+    if not any(changed):
+        changed = [_recompute(attention, mask.tensor) for attention in found for mask in scores_of(attention).masks]
     return any(changed)
 
 
@@ -196,6 +200,50 @@ def _narrow(tensor: Tensor) -> bool:
     result.replace_all_uses_with(wide.results[0])
     node.op.erase()
     return True
+
+
+# ----------------------------------------------------------------------------------------------------------------- masks
+
+
+def _recompute(attention: Attention, mask: Tensor) -> bool:
+    """Compute a mask that ``@prepare`` makes of loop indices alone (a triangle) inside of the attention instead."""
+    nodes = _prepared_nodes(mask.value)
+    if not nodes:
+        return False
+    values: dict[Any, Any] = {}
+    with ir.InsertionPoint(attention.nodes[0].op):
+        for node in nodes:
+            with node.op.location:
+                kind = ir.RankedTensorType(node.op.results[0].type)
+                values[node.op.operands[len(node.inputs)]] = dialect("tensor").EmptyOp(kind.shape, kind.element_type).result
+                values[node.op.results[0]] = _with_index(node, values).results[0]
+    for node in attention.nodes:
+        for i, operand in enumerate(node.op.operands):
+            if operand == mask.value:
+                node.op.operands[i] = values[nodes[-1].op.results[0]]
+    return True
+
+
+def _prepared_nodes(value: Any) -> list[Node]:
+    """The elementwise nodes of ``@prepare`` that compute this argument of ``@main``, if they read nothing but indices."""
+    if not isinstance(value.owner, ir.Block):
+        return []
+    entry = value.owner.owner
+    number = functions.argument_attributes(entry)[value.arg_number].get(PREPARED)
+    symbols = ir.SymbolTable(entry.parent)
+    if number is None or PREPARE not in symbols:
+        return []
+    prepare = symbols[PREPARE]
+    graph = _graph(prepare.regions[0].blocks[0])
+    result = functions.return_op(prepare).operands[functions.integer(number)]
+    source = next((node for node in graph.nodes if node.op.results and node.op.results[0] == result), None)
+    tensor = source.outputs[0].tensor if source is not None and source.outputs else None
+    way = Expressions()
+    if tensor is None or any(not isinstance(leaf, Position) for leaf in leaves(way.of(tensor))):
+        return []
+    nodes = [node for node in graph.nodes if node in way.visited and node.name != "arith.constant"]
+    simple = all(is_elementwise(node) and len(node.outputs) == 1 for node in nodes)
+    return nodes if simple else []
 
 
 # -------------------------------------------------------------------------------------------------------------- building

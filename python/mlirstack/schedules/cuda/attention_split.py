@@ -58,7 +58,7 @@ def grouped(attention: Attention) -> Attention:
 
 @dataclass(frozen=True)
 class Parts:
-    """What the blocks leave, as memrefs of the host: per part, (batch, head) and row, sums of the columns and two numbers."""
+    """What the blocks leave, as memrefs of the host: per part, (batch, head) and row, the columns' sums and two numbers."""
 
     attention: Attention
     count: int
