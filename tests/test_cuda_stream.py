@@ -1,0 +1,247 @@
+"""Bandwidth-bound kernels: who takes what, every variant against eager in the emulator, what the assembler makes of them."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from simt.memory import Memory
+from simt.models import run_model
+from torch import nn
+
+from mlirstack import lower
+from mlirstack.api import Lowering
+from mlirstack.ir.ops import functions
+from mlirstack.ir.text import clone_module
+from mlirstack.passes.cuda.cubin import assemble
+from mlirstack.passes.cuda.device_code import TranslateKernels
+from mlirstack.passes.cuda.map_kernels import MapKernels
+from mlirstack.passes.cuda.nvvm import NVVM_STEPS
+from mlirstack.passes.cuda.ptx import CompilePtx
+from mlirstack.passes.cuda.sass import sass_text
+from mlirstack.pipeline.runner import run_steps
+from mlirstack.schedules.cuda.device import device_of
+from mlirstack.schedules.cuda.emitter import SCHEDULE, Choice, Parameters, choice_of, emitter_named
+from mlirstack.schedules.cuda.graph import KernelGraph
+
+ARCH = "sm_90a"
+TOLERANCE = {torch.float32: 1e-6, torch.float16: 1e-3, torch.bfloat16: 4e-3, torch.float64: 1e-12}  # relative L2
+
+
+class Function(nn.Module):
+    """A function as a module."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *inputs: Any) -> Any:
+        return self.function(*inputs)
+
+
+def random(*shape: int, dtype: torch.dtype = torch.float32, few: bool = False) -> torch.Tensor:
+    """Random numbers; ``few`` different ones, so that there are ties."""
+    generator = torch.Generator().manual_seed(len(shape) + sum(shape))
+    values = torch.randn(shape, generator=generator)
+    return ((values * 2).round() if few else values * 20 if not dtype.is_floating_point else values).to(dtype)
+
+
+def lowered(model: Callable[..., Any], *inputs: torch.Tensor, to: str = "gpu") -> Lowering:
+    """The lowering of a model, or of a function."""
+    module = model if isinstance(model, nn.Module) else Function(model)
+    return lower(module, inputs, target=f"cuda:{ARCH}", to=to, name="model")
+
+
+def schedules(lowering: Lowering) -> list[str]:
+    """Emitters of the kernels, in order, while they are functions."""
+    return re.findall(r'mlirstack.schedule = \{[^}]*name = "(\w+)"', lowering["dispatches"].text)
+
+
+def assert_equal_to_eager(lowering: Lowering, model: Callable[..., Any], *inputs: torch.Tensor) -> None:
+    """Run the kernels in the emulator and compare with eager in float64 (in the model's dtype where it is an integer)."""
+    wanted = model(*inputs)
+    exact = (
+        model(*(x.double() if x.is_floating_point() else x for x in inputs)) if not isinstance(model, nn.Module) else wanted
+    )
+    for got, reference, precise in zip(run_model(lowering, inputs), *map(_tuple, (wanted, exact)), strict=True):
+        assert (got.dtype, got.shape) == (reference.dtype, reference.shape)
+        if not got.dtype.is_floating_point:
+            assert torch.equal(got, reference)
+            continue
+        usual = torch.isfinite(precise.double())
+        assert torch.equal(got[~usual].nan_to_num(nan=7.0), reference[~usual].nan_to_num(nan=7.0))
+        error = (got.double() - precise.double())[usual].norm() / precise.double()[usual].norm().clamp(min=1e-30)
+        assert error < TOLERANCE[got.dtype]
+
+
+def _tuple(value: Any) -> tuple[torch.Tensor, ...]:
+    return value if isinstance(value, tuple) else (value,)
+
+
+# ------------------------------------------------------------------------------------------------------------ right answers
+
+BF16, F16, F64, I8, I64, BOOL = torch.bfloat16, torch.float16, torch.float64, torch.int8, torch.int64, torch.bool
+CASES: dict[str, tuple[str, Callable[..., Any], tuple[torch.Tensor, ...]]] = {
+    "relu of an odd number of elements": ("elementwise", torch.relu, (random(33, 1025),)),
+    "one element": ("elementwise", lambda x: torch.where(x > 0, x, 0.1 * x), (random(1),)),
+    "a row for all rows": ("elementwise", torch.add, (random(33, 128), random(128))),
+    "a column for all columns": ("elementwise", lambda x, y: x * y + 1, (random(33, 1025), random(33, 1))),
+    "broadcasts along all dimensions": (
+        "elementwise", lambda a, b, c: a * b + c, (random(5, 12, 8), random(5, 1, 8), random(12, 1)),
+    ),
+    "a zero-dimensional tensor": ("elementwise", torch.mul, (random(7, 33), random())),
+    "f32 bias of bf16": ("elementwise", torch.add, (random(16, 64, dtype=BF16), random(64))),
+    "silu in f16": ("elementwise", lambda x, y: F.silu(x) * y, (random(9, 64, dtype=F16), random(9, 64, dtype=F16))),
+    "gelu in bf16": ("elementwise", F.gelu, (random(7, 33, dtype=BF16),)),
+    "booleans": ("elementwise", lambda x, y: (x > 0) & (y < 0.5), (random(33, 25), random(33, 25))),
+    "narrowing": ("elementwise", lambda x: x.to(torch.int8), (random(5, 31, dtype=I64),)),
+    "doubles": ("elementwise", lambda x: x * x, (random(5, 31, dtype=F64),)),
+    "heads change places": ("elementwise", lambda x: x.transpose(1, 2).contiguous(), (random(2, 5, 3, 8),)),
+    "transposed f32": ("transpose", lambda x: x.t().contiguous(), (random(100, 36),)),
+    "transposed bf16, odd": ("transpose", lambda x: x.t().contiguous(), (random(17, 1025, dtype=BF16),)),
+    "transposed bytes": ("transpose", lambda x: x.t().contiguous(), (random(64, 64, dtype=I8),)),
+    "transposed booleans": ("transpose", lambda x: x.t().contiguous(), (random(33, 70) > 0,)),
+    "transposed doubles": ("transpose", lambda x: x.t().contiguous(), (random(33, 70, dtype=F64),)),
+    "channels last": ("transpose", lambda x: x.permute(0, 2, 3, 1).contiguous(), (random(2, 24, 5, 8),)),
+    "two transposed inputs": ("transpose", lambda x, y: x.t() * y.t() - 1, (random(40, 72), random(40, 72, dtype=BF16))),
+    "a transposed and a straight input": ("transpose", lambda x, y: x.t() + y, (random(40, 72), random(72, 40))),
+    "sums of rows": ("rows", lambda x: x.sum(-1), (random(33, 1024),)),
+    "sums of f16": ("rows", lambda x: x.sum(-1), (random(33, 1024, dtype=F16),)),
+    "products": ("rows", lambda x: x.prod(-1), (random(33, 20),)),
+    "any": ("rows", lambda x: (x > 3.0).any(-1), (random(33, 1024),)),
+    "positions of maxima, with ties": ("rows", lambda x: x.argmax(-1), (random(20, 300, few=True),)),
+    "positions of minima in columns": ("rows", lambda x: x.argmin(0), (random(70, 36, few=True),)),
+    "short rows": ("rows", lambda x: x.softmax(-1), (random(100, 20),)),
+    "odd rows": ("rows", lambda x: x.softmax(-1), (random(9, 1025),)),
+    "softmax in bf16": ("rows", lambda x: x.softmax(-1), (random(5, 4096, dtype=BF16),)),
+    "rows longer than the registers": ("rows", lambda x: x.softmax(-1), (random(2, 70001),)),
+    "layer norm": ("rows", nn.LayerNorm(768), (random(10, 768),)),
+    "RMS norm": ("rows", nn.RMSNorm(1000), (random(5, 1000),)),
+    "columns": ("rows", lambda x: x.sum(0), (random(1000, 36),)),
+    "maxima of columns": ("rows", lambda x: x.amax(0), (random(100, 36),)),
+    "the middle dimension": ("rows", lambda x: x.amax(1), (random(3, 50, 36),)),
+    "few long rows": ("rows", lambda x: x.sum(-1), (random(2, 300000),)),
+}  # fmt: skip
+
+
+@pytest.mark.portable
+@pytest.mark.parametrize("name", CASES)
+def test_kernels_compute_what_eager_computes(name: str) -> None:
+    emitter, model, inputs = CASES[name]
+    lowering = lowered(model, *inputs)
+    assert emitter in schedules(lowering)
+    assert_equal_to_eager(lowering, model, *inputs)
+
+
+@pytest.mark.portable
+@pytest.mark.parametrize("model", [lambda x: x.softmax(-1), lambda x: x.amax(-1), lambda x: x.sum(-1)])
+def test_nan_and_infinity_pass_as_in_torch(model: Callable[..., Any]) -> None:
+    nan, inf = float("nan"), float("inf")
+    x = torch.tensor([[1.0, nan, 2.0, 3.0], [1.0, -inf, 2.0, 3.0], [-inf] * 4, [inf, 1.0, 2.0, 3.0]])
+    assert_equal_to_eager(lowered(model, x), model, x)
+
+
+@pytest.mark.portable
+@pytest.mark.parametrize("name", ["relu of an odd number of elements", "layer norm", "columns", "transposed f32"])
+def test_slices_that_start_anywhere(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, model, inputs = CASES[name]
+    allocate = Memory.allocate
+    monkeypatch.setattr(Memory, "allocate", lambda self, size, *rest, **more: allocate(self, size + 4, *rest, **more) + 4)
+    assert_equal_to_eager(lowered(model, *inputs), model, *inputs)
+
+
+# --------------------------------------------------------------------------------------------------------------- candidates
+
+
+def kernel_functions(module: Any) -> list[Any]:
+    return [function for function in functions(module) if SCHEDULE in function.attributes]
+
+
+VARIED: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
+    "elementwise": (lambda x, y: F.silu(x) * y, (random(64, 132), random(132))),
+    "transpose": (lambda x: x.t() * 2, (random(68, 100),)),
+    "rows": (lambda x: x.softmax(-1), (random(3, 2052),)),
+    "long rows": (lambda x: x.sum(-1), (random(2, 40000),)),
+    "argmax": (lambda x: x.argmax(-1), (random(2, 4000, few=True),)),
+    "columns": (lambda x: x.sum(0), (random(700, 68),)),
+}
+
+
+@pytest.mark.portable
+@pytest.mark.parametrize("name", VARIED)
+def test_all_candidates_are_right(name: str) -> None:
+    model, inputs = VARIED[name]
+    lowering = lowered(model, *inputs, to="bufferized")
+    (function,) = kernel_functions(lowering.payload)
+    with lowering.payload.context:
+        choice = choice_of(function)
+        found = emitter_named(choice.name).candidates(KernelGraph.of(function), device_of(ARCH))
+    assert found[0] == choice.parameters
+    assert len(found) >= 3
+    for parameters in found:
+        module = clone_module(lowering.payload)
+        with module.context:
+            (function,) = kernel_functions(module)
+            function.attributes[SCHEDULE] = Choice(choice.name, parameters).attribute()
+        run_steps((MapKernels(ARCH),), module)
+        assert_equal_to_eager(replace(lowering, payload=module), model, *inputs)
+
+
+def chosen(model: Callable[..., Any], *inputs: torch.Tensor) -> list[Parameters]:
+    """Parameters of all kernels; inputs may be on the meta device."""
+    lowering = lowered(model, *inputs, to="dispatches")
+    with lowering.payload.context:
+        return [choice_of(function).parameters for function in kernel_functions(lowering.payload)]
+
+
+@pytest.mark.portable
+def test_choices_follow_the_sizes() -> None:
+    softmax, total = (lambda x: x.softmax(-1)), (lambda x: x.sum(-1))
+    empty = torch.empty
+    assert chosen(softmax, empty(1000, 64))[0]["team"] == 8  # several rows a warp
+    assert chosen(softmax, empty(1000, 1024))[0]["team"] == 32
+    assert chosen(softmax, empty(100, 4096))[0]["team"] == 512
+    assert chosen(softmax, empty(100, 32768))[0]["mode"] == "resident"
+    assert chosen(total, empty(3, 1 << 20))[0]["mode"] == "split"
+    assert chosen(total, empty(4096, 4096))[0]["mode"] == "resident"
+    assert chosen(torch.relu, empty(64, 64, dtype=BF16))[0]["vector"] == 8
+    assert chosen(torch.relu, empty(4096, 4096))[0]["stream"]
+
+
+@pytest.mark.portable
+def test_empty_tensors_are_left_to_the_general_way() -> None:
+    assert schedules(lowered(lambda x: x.sum(-1), torch.empty(3, 0), to="dispatches")) == ["general"]
+
+
+# ------------------------------------------------------------------------------------------------------------ machine code
+
+
+@pytest.mark.target
+@pytest.mark.parametrize(
+    ("model", "inputs"),
+    [
+        (torch.relu, (torch.empty(4096, 4096),)),
+        (lambda x, y: F.silu(x) * y, (torch.empty(4096, 4096, dtype=BF16),) * 2),
+        (lambda x: x.t().contiguous(), (torch.empty(4096, 4096, dtype=BF16),)),
+        (lambda x: x.softmax(-1), (torch.empty(512, 32768),)),
+        (nn.LayerNorm(4096, dtype=BF16), (torch.empty(512, 4096, dtype=BF16),)),
+        (lambda x: x.sum(0), (torch.empty(8192, 2048),)),
+    ],
+    ids=["relu", "swiglu", "transpose", "softmax", "layer norm", "sum of columns"],
+)
+def test_whole_vectors_and_no_spills(
+    model: Callable[..., Any], inputs: tuple[torch.Tensor, ...], request: pytest.FixtureRequest
+) -> None:
+    module = lowered(model, *inputs).payload
+    run_steps(NVVM_STEPS, module)
+    cubin, resources = assemble(CompilePtx(ARCH).translate(TranslateKernels().translate(module)).body, ARCH)
+    counts = Counter(re.findall(r"\b(LDG|STG)\.[\w.]*128\b", sass_text(cubin)))
+    assert counts["LDG"]
+    assert counts["STG"] or "sum" in request.node.name  # which writes little
+    assert all(kernel.spill_bytes == kernel.stack_bytes == 0 for kernel in resources.values())
