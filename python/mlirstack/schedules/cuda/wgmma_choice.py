@@ -35,7 +35,9 @@ _MULTICAST_GAIN = 0.01  # on shapes that fill the chip several times over
 _GROUPS = (4, 16)  # other rasters than the default of 8 rows of tiles
 _START = 3e-6  # seconds until the first products are computed, and from the last ones to the end
 _SPLIT = 1e-6  # seconds for sums to reach the cluster's first block
-_STORE = 90e9  # bytes/s at which a multiprocessor runs the epilogue: accumulators of 4 bytes
+_STORE = 90e9  # bytes/s at which a multiprocessor sends accumulators of 4 bytes on their way
+_ISSUE = 1.6e11  # scalar operations/s of the epilogue on a multiprocessor
+_COSTLY = {"math.exp": 6, "math.erf": 16, "math.tanh": 12, "arith.divf": 6}  # operations that an op of a body stands for
 _BANDWIDTH = 0.88  # share of the memory's peak that streams reach
 _PAD = 2e-6  # seconds of one more kernel
 
@@ -61,7 +63,7 @@ def seconds(problem: WgmmaProblem, share: float, device: Device) -> float:
     # A step of K is 128 bytes of both factors, whatever the type: 64 elements of 16 bits.
     flops = 2 * tile.rows * tile.columns * 64
     step = flops / (device.tensor_flops / device.multiprocessors * share)
-    epilogue = tile.rows * tile.columns * 4 / _STORE
+    epilogue = tile.rows * tile.columns * (4 / _STORE + _operations(contraction) / _ISSUE)
     if tile.multicast != "none" and rounds >= 3:
         step *= 1 - _MULTICAST_GAIN
     main_loop = ceil(problem.steps / tile.split) * step
@@ -75,6 +77,11 @@ def seconds(problem: WgmmaProblem, share: float, device: Device) -> float:
         if not loadable(matrix, problem.operands)
     )
     return max(computing, copying) + padding + _START + (_SPLIT if tile.split > 1 else 0.0)
+
+
+def _operations(contraction: Contraction) -> int:
+    """Scalar operations after the product, for each element."""
+    return sum(_COSTLY.get(op, 1) for step in contraction.steps for op in step.node.body_ops())
 
 
 def _bytes(contraction: Contraction) -> int:
