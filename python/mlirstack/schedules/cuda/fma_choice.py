@@ -87,7 +87,8 @@ def seconds(m: int, n: int, k: int, batch: int, cut: FmaCut, device: Device) -> 
     full, rest = divmod(blocks, device.multiprocessors * resident)
     rounds = full * resident + _ceil(rest, device.multiprocessors)
     alone = 1.0 + 0.3 / (resident * tile.threads / 128)
-    time = rounds * max(issued, read) * alone / clock + (full + 1) * _FILL
+    together = (issued**4 + read**4) ** 0.25  # two that are equal hinder each other
+    time = rounds * together * alone / clock + (full + 1) * _FILL
     moved = (m * k + n * k + m * n) * batch * tile.size
     if cut.splits > 1:
         time += _LAUNCH + m * n * batch * tile.size * cut.splits * 2 / device.bandwidth
