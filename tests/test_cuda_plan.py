@@ -192,7 +192,8 @@ def test_constants_keep_their_bits() -> None:
     assert constant_of(ir.Attribute.parse("dense<7> : tensor<2xi16>")).bytes() == b"\7\0\7\0"
     assert constant_of(ir.Attribute.parse("dense<1.5> : tensor<2xbf16>")).bytes() == b"\xc0\x3f\xc0\x3f"
     module = ir.Module.parse(
-        'memref.global @x : memref<2xi16> = dense_resource<x>\n{-# dialect_resources: {builtin: {x: "0x0200000001000200"}} #-}'
+        "memref.global @x : memref<2xi16> = dense_resource<x>\n"
+        '{-# dialect_resources: {builtin: {x: "0x0200000001000200"}} #-}'
     )
     assert constant_of(module.body.operations[0].attributes["initial_value"]).bytes() == b"\1\0\2\0"
 
