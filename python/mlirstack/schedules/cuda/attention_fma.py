@@ -16,7 +16,7 @@ from mlirstack.schedules.cuda.attention_copies import RowCopies
 from mlirstack.schedules.cuda.attention_expression import Element
 from mlirstack.schedules.cuda.attention_match import COLUMN, KEY, ROW, Attention
 from mlirstack.schedules.cuda.attention_rows import RowSoftmax, RowState
-from mlirstack.schedules.cuda.attention_scores import Masks, Scores, ScoreWriter, place, row_blocks, tile_of
+from mlirstack.schedules.cuda.attention_scores import KeyRun, Masks, Scores, ScoreWriter, place, row_blocks, tile_of
 from mlirstack.schedules.cuda.kernel import Kernel
 from mlirstack.schedules.cuda.tensor_core import wait_for_copies
 from mlirstack.schedules.cuda.values import Float, Int
@@ -168,7 +168,7 @@ class _Writer:
         products = kernel.loop(0, self.attention.width, _QUAD, [kernel.real(0.0)] * (ROWS * count), step)
         if self.scores.formula is None:
             products = [product * self.scores.factor for product in products]
-        keys = [first + self.x + SIDE * j for j in range(count)]
+        keys = KeyRun(first + self.x, [SIDE * j for j in range(count)])
         scores = self.scorer.write(products, self.rows, keys, neighbours=False, edges=True)
         return [scores[i * count : (i + 1) * count] for i in range(ROWS)]
 

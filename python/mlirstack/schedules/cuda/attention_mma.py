@@ -16,7 +16,7 @@ from mlirstack.schedules.cuda.attention_copies import RowCopies
 from mlirstack.schedules.cuda.attention_expression import Element
 from mlirstack.schedules.cuda.attention_layout import size_of
 from mlirstack.schedules.cuda.attention_match import COLUMN, KEY, ROW, Attention
-from mlirstack.schedules.cuda.attention_rows import ROWS, RowSoftmax, RowState, fragment_columns, fragment_rows
+from mlirstack.schedules.cuda.attention_rows import ROWS, RowSoftmax, RowState, fragment_keys, fragment_rows
 from mlirstack.schedules.cuda.attention_scores import Masks, Scores, ScoreWriter, place, row_blocks, tile_of
 from mlirstack.schedules.cuda.attention_split import Parts, emit_combination
 from mlirstack.schedules.cuda.kernel import Kernel
@@ -208,11 +208,11 @@ class _Writer:
                 place_of = plan.key_tile.offset(row, self.lane // 8 % 2 + 2 * step)
                 keys = load_matrices(kernel, kernel.offset(self.key_at, place_of))
                 self._multiply(query, keys, sums, pair)
-        columns = fragment_columns(first, self.lane % 4, plan.keys)
+        keys = fragment_keys(first, self.lane % 4, plan.keys)
         products = [row for fragment in sums for row in fragment_rows([Float(value) for value in fragment])]
         flat = [value for row in products for value in row]
-        scores = self.scorer.write(flat, self.rows, columns, edges=edges)
-        return [scores[i * len(columns) : (i + 1) * len(columns)] for i in range(self.count)]
+        scores = self.scorer.write(flat, self.rows, keys, edges=edges)
+        return [scores[i * len(keys.offsets) : (i + 1) * len(keys.offsets)] for i in range(self.count)]
 
     def _weighted(self, weights: Sequence[Sequence[Float]], sums: Sequence[Float]) -> list[Float]:
         """The sums plus the weights times the rows of V in shared memory."""
@@ -244,7 +244,7 @@ class _Writer:
         plan, each = self.plan, ACCUMULATORS * self.plan.groups
         factors = self.softmax.reciprocals(state)
         by_row = [row for i in range(plan.fragments) for row in fragment_rows(sums[i * each : (i + 1) * each])]
-        columns = fragment_columns(self.kernel.integer(0), self.lane % 4, plan.groups * MMA_COLUMNS)
+        columns = self._columns()
         for row, values, factor in zip(self.rows, by_row, factors, strict=True):
 
             def write(row: Int = row, values: list[Float] = values, factor: Float = factor) -> None:
@@ -253,13 +253,18 @@ class _Writer:
 
             self.kernel.when(row < self.attention.rows, write)
 
+    def _columns(self) -> list[Int]:
+        """Columns of the output that this thread has of each row."""
+        run = fragment_keys(self.kernel.integer(0), self.lane % 4, self.plan.groups * MMA_COLUMNS)
+        return run.indices(0, len(run.offsets))
+
     def _store_part(self, state: RowState, sums: Sequence[Float]) -> None:
         """The weighted sums as they are, the largest score and the sum of exponentials of each row."""
         kernel, plan, each = self.kernel, self.plan, ACCUMULATORS * self.plan.groups
         parts, partial, width = self.parts, self.partial, self.attention.value_width
         assert parts is not None and partial is not None
         by_row = [row for i in range(plan.fragments) for row in fragment_rows(sums[i * each : (i + 1) * each])]
-        columns = fragment_columns(kernel.integer(0), self.lane % 4, plan.groups * MMA_COLUMNS)
+        columns = self._columns()
         for i, (row, values) in enumerate(zip(self.rows, by_row, strict=True)):
             numbers = [state.maxima[i], self.softmax.across_row(state.sums[i], Float.__add__)]
 

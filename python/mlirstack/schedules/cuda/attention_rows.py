@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlirstack.bindings import dialect
-from mlirstack.schedules.cuda.attention_scores import Scores
+from mlirstack.schedules.cuda.attention_scores import KeyRun, Scores
 from mlirstack.schedules.cuda.epilogue import pack_pair
 from mlirstack.schedules.cuda.kernel import Kernel
 from mlirstack.schedules.cuda.reduce import across_lanes
@@ -28,10 +28,9 @@ def fragment_rows(values: Sequence[Any]) -> list[list[Any]]:
     return [[values[4 * group + 2 * row + i] for group in range(len(values) // 4) for i in range(2)] for row in range(ROWS)]
 
 
-def fragment_columns(first: Int, quad_lane: Int, count: int) -> list[Int]:
+def fragment_keys(first: Int, quad_lane: Int, count: int) -> KeyRun:
     """The columns of a thread's values of one row, of ``count`` columns that begin at ``first``."""
-    start = first + quad_lane * 2
-    return [start + (GROUP * group + i) for group in range(count // GROUP) for i in range(2)]
+    return KeyRun(first + quad_lane * 2, [GROUP * group + i for group in range(count // GROUP) for i in range(2)])
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from mlirstack.schedules.cuda.attention_expression import (
 from mlirstack.schedules.cuda.attention_layout import Dimension, size_of
 from mlirstack.schedules.cuda.attention_match import BATCH, KEY, ROW, Attention
 from mlirstack.schedules.cuda.kernel import Kernel
-from mlirstack.schedules.cuda.values import Bool, Float, Int, Number
+from mlirstack.schedules.cuda.values import Float, Int, Number
 
 
 @dataclass(frozen=True)
@@ -204,6 +204,18 @@ class Masks:
 
 
 @dataclass(frozen=True)
+class KeyRun:
+    """The keys ``first`` plus each of ``offsets``."""
+
+    first: Int
+    offsets: Sequence[int]
+
+    def indices(self, start: int, count: int) -> list[Int]:
+        """The keys of some neighbouring offsets."""
+        return [self.first + offset for offset in self.offsets[start : start + count]]
+
+
+@dataclass(frozen=True)
 class ScoreWriter:
     """Writes scores for one (batch, head); ``batch`` is its number."""
 
@@ -213,7 +225,7 @@ class ScoreWriter:
     batch: Int
 
     def write(
-        self, products: Sequence[Float], rows: Sequence[Int], keys: Sequence[Int], *, edges: bool, neighbours: bool = True
+        self, products: Sequence[Float], rows: Sequence[Int], keys: KeyRun, *, edges: bool, neighbours: bool = True
     ) -> list[Float]:
         """Scores of a fragment: of each row (outer) and key (inner).
 
@@ -221,23 +233,26 @@ class ScoreWriter:
         products, to be multiplied with the factor later.  ``edges``: the fragment may reach beyond the last key or the
         causal edge, and becomes -inf there.
         """
-        values, step = list(products), 2 if neighbours else 1
+        count, step = len(keys.offsets), 2 if neighbours else 1
+        values = list(products)
         if self.scores.formula is not None:
             values = [
                 value
                 for number, row in enumerate(rows)
-                for first in range(0, len(keys), step)
-                for value in self._formula(products[number * len(keys) + first :][:step], row, keys[first : first + step])
+                for at in range(0, count, step)
+                for value in self._formula(products[number * count + at :][:step], row, keys.indices(at, step))
             ]
         if not edges:
             return values
         nothing = self.kernel.real(float("-inf"))
-        visible = [self._visible(row, key) for row in rows for key in keys]
-        return [seen.select(value, nothing) for seen, value in zip(visible, values, strict=True)]
+        seen = [room > offset for room in (self._room(row, keys.first) for row in rows) for offset in keys.offsets]
+        return [visible.select(value, nothing) for visible, value in zip(seen, values, strict=True)]
 
-    def _visible(self, row: Int, key: Int) -> Bool:
-        inside = key < self.scores.attention.keys
-        return inside if self.scores.edge is None else inside & (key <= row + self.scores.edge)
+    def _room(self, row: Int, first: Int) -> Int:
+        """How many keys from ``first`` on the row sees: one comparison with a constant then tells for each of them."""
+        attention, edge = self.scores.attention, self.scores.edge
+        end = self.kernel.integer(attention.keys) if edge is None else (row + (edge + 1)).minimum(attention.keys)
+        return end.maximum(first) - first
 
     def _formula(self, products: Sequence[Float], row: Int, keys: Sequence[Int]) -> list[Float]:
         """The formula for one row and one key or two neighbouring ones."""

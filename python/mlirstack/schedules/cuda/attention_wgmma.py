@@ -13,7 +13,7 @@ from typing import Any
 
 from mlirstack.schedules.cuda import hopper
 from mlirstack.schedules.cuda.attention_block import CHUNK, Block, Plan, TiledOperand
-from mlirstack.schedules.cuda.attention_rows import ROWS, RowSoftmax, RowState, fragment_columns, fragment_rows
+from mlirstack.schedules.cuda.attention_rows import ROWS, RowSoftmax, RowState, fragment_keys, fragment_rows
 from mlirstack.schedules.cuda.attention_scores import Scores, ScoreWriter, Tile
 from mlirstack.schedules.cuda.epilogue import pack_pair
 from mlirstack.schedules.cuda.hopper import SWIZZLE, WARPGROUP, WGMMA_ROWS, Stage
@@ -237,10 +237,10 @@ class _Consumer:
     def _scores(self, products: list[Float], number: Int, *, edges: bool) -> list[list[Float]]:
         """The scores of tile ``number`` of keys, per row."""
         first = (self.tile.count - 1 - number) * self.plan.keys
-        columns = fragment_columns(first, self.lane % 4, self.plan.keys)
+        keys = fragment_keys(first, self.lane % 4, self.plan.keys)
         by_row = [value for row in fragment_rows(products) for value in row]
-        written = self.writer.write(by_row, self.rows, columns, edges=edges)
-        return [written[: len(columns)], written[len(columns) :]]
+        written = self.writer.write(by_row, self.rows, keys, edges=edges)
+        return [written[: len(written) // ROWS], written[len(written) // ROWS :]]
 
     def _release(self, barrier: Any) -> None:
         """One arrival for the whole warpgroup: all its wgmmas on the buffer have finished when its first thread is here."""
