@@ -15,8 +15,7 @@ from typing import Any
 from mlirstack.bindings import dialect, ir
 from mlirstack.schedules.cuda.values import Bool, Float, Int, Number
 
-TENSOR_MAP = "mlirstack.tensor_map"  # attribute of the host cast that makes a tensor map out of a memref
-TENSOR_MAP_ARGUMENTS = "mlirstack.tensor_map_arguments"  # kernel attribute: numbers of the arguments that are tensor maps
+TENSOR_MAP = "mlirstack.tensor_map"  # of the host cast that makes a tensor map of a memref, and of the kernel's parameter
 CLUSTER = "mlirstack.cluster"  # kernel attribute: blocks of a cluster
 MIN_BLOCKS = "mlirstack.min_blocks"  # kernel attribute: blocks that a multiprocessor must have room for
 SCHEDULE = "mlirstack.schedule"  # kernel attribute: name of the emitter, for the kernel table
@@ -73,7 +72,7 @@ class Kernel:
         self.module_name = f"{self.name}_device"  # a symbol beside the function's own
         self.location = function.location
         self._arguments: list[Any] = []  # host values, one per parameter
-        self._tensor_maps: list[int] = []
+        self._tensor_maps: dict[int, Any] = {}  # number of the parameter → layout, as an attribute
         self.i1, self.i8, self.i16, self.i32, self.i64 = (ir.IntegerType.get_signless(n) for n in (1, 8, 16, 32, 64))
         self.f16, self.bf16, self.f32, self.f64 = (k.get() for k in (ir.F16Type, ir.BF16Type, ir.F32Type, ir.F64Type))
         self.generic_pointer, self.global_pointer, self.shared_pointer = (
@@ -107,8 +106,7 @@ class Kernel:
     def tensor_map(self, memref: Any, layout: TensorMapLayout) -> Any:
         """A parameter: a tensor map over a host memref (``!llvm.ptr`` to a ``__grid_constant__`` object)."""
         cast = self._host_cast(memref)
-        cast.owner.attributes[TENSOR_MAP] = layout.attribute()
-        self._tensor_maps.append(len(self._arguments))
+        cast.owner.attributes[TENSOR_MAP] = self._tensor_maps[len(self._arguments)] = layout.attribute()
         return self._parameter(cast)
 
     def scalar(self, value: Any) -> Any:
@@ -141,7 +139,10 @@ class Kernel:
         parameters = [argument.type for argument in self.block.arguments]
         self.kernel.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(parameters, []))
         if self._tensor_maps:
-            self.kernel.attributes[TENSOR_MAP_ARGUMENTS] = ir.DenseI64ArrayAttr.get(self._tensor_maps)
+            described = (
+                {TENSOR_MAP: self._tensor_maps[i]} if i in self._tensor_maps else {} for i in range(len(parameters))
+            )
+            self.kernel.attributes["arg_attrs"] = ir.ArrayAttr.get([ir.DictAttr.get(entry) for entry in described])
         if shared_bytes:
             self._declare_shared_memory()
         with self._host():
