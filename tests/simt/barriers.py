@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from .build import Op, Step, meaning
+from .code import Wait, waiting
 from .faults import Divergence, Fault
 from .frames import Frame, Unit
 from .kinds import CLUSTER, SHARED, Kind
 from .ptx import Bound, constraints, instruction, parse
-from .strands import Wait, waiting
 
 _WORD = Kind(np.dtype(np.int64))
 

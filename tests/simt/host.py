@@ -15,13 +15,13 @@ import numpy as np
 from mlirstack.bindings import ir
 from mlirstack.passes import abi
 
-from .accesses import View, identity
 from .build import Body, Builder, Op, Step, meaning
 from .faults import Fault, Unsupported
 from .frames import Frame, Unit, Values
 from .kinds import Kind, kind_of
 from .launch import Options, Resources, build_kernel, run_blocks
 from .memory import Memory
+from .memrefs import View, identity
 from .tensor_maps import TensorMap
 
 TENSOR_MAP = "mlirstack.tensor_map"

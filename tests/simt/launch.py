@@ -15,14 +15,33 @@ from mlirstack.bindings import ir
 from mlirstack.passes.cuda.constant_bytes import constant_of
 
 # The meanings register themselves on import.
-from . import accesses, barriers, bulk, control, copies, matrices, numbers, ptx_memory, threads, vectors, wgmma  # noqa: F401
+from . import (  # noqa: F401
+    affine,
+    barriers,
+    bulk,
+    control,
+    copies,
+    floats,
+    integers,
+    masked,
+    matrices,
+    memrefs,
+    pointers,
+    ptx_memory,
+    ptx_numbers,
+    threads,
+    values,
+    vectors,
+    wgmma,
+)
 from .build import Body, Builder
+from .code import Code, needs_strands
 from .faults import Fault
 from .frames import SHARED_START, Frame, Unit, Values
 from .kinds import SHARED, kind_of
 from .memory import Memory
 from .races import GlobalWrites, Races
-from .strands import Code, Scheduler, needs_strands
+from .strands import Scheduler
 
 CLUSTER = "mlirstack.cluster"  # kernel attribute: blocks of a cluster
 THREADS_AT_ONCE = 1 << 15  # threads of blocks that are executed side by side
@@ -192,10 +211,10 @@ def _communicates(operation: Any) -> bool:
 
 def _run_unit(kernel: Kernel, unit: Unit, arguments: Sequence[Any]) -> None:
     """Execute the blocks of a unit: all of their threads in step, or strands that begin as one per block."""
-    values = Values(kernel.builder.ranks)
-    whole = Frame(unit, values, np.arange(unit.count, dtype=np.int64))
+    given = Values(kernel.builder.ranks)
+    whole = Frame(unit, given, np.arange(unit.count, dtype=np.int64))
     _bind_local_buffers(kernel, whole)
-    values.update(zip(kernel.arguments, arguments, strict=True))
+    given.update(zip(kernel.arguments, arguments, strict=True))
     if kernel.body is not None:
         kernel.body.run(whole, arguments)
         return
@@ -208,8 +227,8 @@ def _run_unit(kernel: Kernel, unit: Unit, arguments: Sequence[Any]) -> None:
 
 def _bind_local_buffers(kernel: Kernel, frame: Frame) -> None:
     for number, (address, kind) in kernel.workgroup:
-        frame.env[number] = accesses.identity(address, kind)
+        frame.env[number] = memrefs.identity(address, kind)
     for number, (size, kind) in kernel.private:
         pitch = -(-size // 16) * 16 + 16
         start = frame.unit.memory.allocate(pitch * frame.unit.count, "private memory")
-        frame.env[number] = (start + frame.threads * pitch, *accesses.identity(0, kind)[1:])
+        frame.env[number] = (start + frame.threads * pitch, *memrefs.identity(0, kind)[1:])

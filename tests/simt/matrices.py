@@ -17,7 +17,8 @@ from .build import Op, Step, meaning
 from .faults import Unsupported
 from .frames import Frame
 from .kinds import Kind
-from .ptx import TYPES, Bound, as_bits, instruction, truncate_tf32
+from .ptx import TYPES, Bound, as_bits, instruction
+from .ptx_numbers import truncate_tf32
 
 _WORD = np.dtype(np.int32)
 _ROW = Kind(_WORD, (4,))  # 16 bytes

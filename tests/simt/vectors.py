@@ -8,8 +8,8 @@ import numpy as np
 
 from .build import Op, Step, apply, meaning
 from .faults import Unsupported
+from .floats import fused
 from .kinds import DYNAMIC, Kind
-from .numbers import fused
 
 
 def _elements(value: Any, kind: Kind) -> Any:

@@ -15,13 +15,13 @@ import numpy as np
 
 from .build import Op, Step, meaning
 from .bulk import swizzled
+from .code import Wait, waiting
 from .faults import Divergence, Fault, Unsupported
 from .frames import Frame
 from .kinds import Kind
 from .matrices import elements, factor_a
 from .memory import Memory
 from .ptx import Bound, instruction
-from .strands import Wait, waiting
 
 GROUP = 128  # threads of a warpgroup
 _SWIZZLES = {0: 0, 1: 128, 2: 64, 3: 32}
