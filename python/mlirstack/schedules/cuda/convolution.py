@@ -52,7 +52,9 @@ class Convolution:
             of_mma: list[Parameters] = [{"engine": "mma", **cut.parameters()} for cut in cuts(problem, device)]
             if not _suits_wgmma(problem, device):
                 return of_mma
-            of_wgmma: list[Parameters] = [{"engine": "wgmma", **cut.parameters()} for cut in wgmma_copy_cuts(problem, device)]
+            of_wgmma: list[Parameters] = [
+                {"engine": "wgmma", **cut.parameters()} for cut in wgmma_copy_cuts(problem, device)
+            ]
             return of_wgmma + of_mma[:2]
         element = sum_type(product, factors)
         if element is None:

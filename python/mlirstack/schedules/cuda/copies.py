@@ -171,7 +171,7 @@ class GatheredCopies:
 
     def start(self, k_tile: Int, shared: Any) -> list[Any]:
         """See :class:`Copies`."""
-        kernel, share = self._kernel, self._share
+        share = self._share
         runs: list[list[Any]] = [[] for _ in self._places]
         for j in range(self._each):
             if share.piece_step:  # one row, several k

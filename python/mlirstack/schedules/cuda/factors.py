@@ -1,4 +1,7 @@
-"""The two factors of a product as kernels see them: a matrix, or (in :mod:`~mlirstack.schedules.cuda.convolution`) pixels."""
+"""The two factors of a product as kernels see them.
+
+Matrices are here, the pixels of a convolution in :mod:`~mlirstack.schedules.cuda.window_factor`.
+"""
 
 from __future__ import annotations
 

@@ -49,8 +49,8 @@ class FmaTile:
     def pitch(self, rows: int) -> int:
         """Bytes from one k to the next, of a tile with so many rows.
 
-        Four words more than a multiple of 32 banks: eight k of four neighbouring rows, which a warp writes when it transposes
-        on the way, stand in different banks.
+        Four words more than a multiple of 32 banks: eight k of four neighbouring rows, which a warp writes when it
+        transposes on the way, stand in different banks.
         """
         return rows * self.size + vectors.ACCESS_BYTES
 

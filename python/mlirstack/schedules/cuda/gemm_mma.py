@@ -1,7 +1,7 @@
 """Matrix products on the tensor cores of sm_80, sm_86, sm_89 and sm_90, and of sm_90a where ``wgmma`` does not fit.
 
-Takes f16, bf16, fp8 (sm_89), i8 and, where the device allows it, f32 as TF32; any sizes, layouts and batches, with what comes
-after the product in the same kernel.  See docs/kernels/gemm_mma.md.
+Takes f16, bf16, fp8 (sm_89), i8 and, where the device allows it, f32 as TF32; any sizes, layouts and batches, with what
+comes after the product in the same kernel.  See docs/kernels/gemm_mma.md.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Where the elements of a factor (rows x K) are in global memory: the part of a copy that knows layouts.
 
-A copy asks for a few rows, evenly spaced, once per tile of K; what answers is a matrix here, and the pixels under a window in
-:mod:`~mlirstack.schedules.cuda.convolution_lines`.
+A copy asks for a few rows, evenly spaced, once per tile of K; what answers is a matrix here, and the pixels under a window
+in :mod:`~mlirstack.schedules.cuda.window_factor`.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ How tiles are multiplied is behind :class:`Engine`, what is multiplied behind
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -76,7 +76,7 @@ class Engine(Protocol):
 class ProductKernel:
     """One product: what is multiplied, what comes after it, and how it is cut."""
 
-    contraction: Product
+    product: Product
     factors: tuple[Factor, Factor]
     engine: Engine
     splits: int
@@ -86,117 +86,116 @@ class ProductKernel:
     @property
     def k_tiles(self) -> int:
         """Tiles of K that one block multiplies."""
-        return -(-(-(-self.contraction.k // self.engine.k)) // self.splits)
+        return ceil_div(ceil_div(self.product.k, self.engine.k), self.splits)
 
     def write(self, function: Any) -> None:
         """Write the kernel (two, if K is split) and its launch into a kernel function over memrefs."""
-        c, engine = self.contraction, self.engine
+        product, engine = self.product, self.engine
         kernel = Kernel(function, threads=engine.threads, schedule=self.schedule, min_blocks=1)
         given = [factor.parameters(kernel) for factor in self.factors]
-        way_out = self._partial(kernel) if self.splits > 1 else self._final(kernel)
-        raster = Raster(-(-c.m // engine.rows), -(-c.n // engine.columns), self.group)
-        tiles = raster.rows * raster.columns * c.batch
+        way_out = self._to_temporary(kernel) if self.splits > 1 else self._to_outputs(kernel)
+        raster = Raster(ceil_div(product.m, engine.rows), ceil_div(product.n, engine.columns), self.group)
+        tiles = raster.rows * raster.columns * product.batch
         with kernel.body():
             block = kernel.block_index()
             place = raster.place(block % tiles if self.splits > 1 else block)
-            batch = place.batch if c.batch > 1 else None
+            batch = place.batch if product.batch > 1 else None
             split = block // tiles if self.splits > 1 else kernel.integer(0)
             corner = Corner(place.row * engine.rows, place.column * engine.columns)
             addresses = [
-                factor.product(kernel, parameters, batch, c.batches)
+                factor.product(kernel, parameters, batch, product.batches)
                 for factor, parameters in zip(self.factors, given, strict=True)
             ]
             padded = self.splits * self.k_tiles * engine.k
             first = split * self.k_tiles
             sums = engine.run(kernel, self.factors, addresses, corner, first, self.k_tiles, padded)
-            way_out.write(sums, corner, batch, split)
-        kernel.launch((tiles * self.splits,), shared_bytes=max(engine.shared_bytes, way_out.shared_bytes))
-        if isinstance(way_out, _PartialWay):
+            _for_each_run(kernel, engine, way_out.staging, sums, corner, way_out.writer(batch, split))
+        staged = way_out.staging.bytes(engine.sum_type(kernel)) if way_out.staging is not None else 0
+        kernel.launch((tiles * self.splits,), shared_bytes=max(engine.shared_bytes, staged))
+        if isinstance(way_out, _ToTemporary):
             way_out.partial.reduce(function, self.schedule)
 
-    def _final(self, kernel: Kernel) -> _FinalWay:
+    def _to_outputs(self, kernel: Kernel) -> _ToOutputs:
         engine = self.engine
-        epilogue = Epilogue(kernel, self.contraction, tile_rows=engine.rows, tile_columns=engine.columns)
-        staging = staging_for(self.contraction, engine.rows, engine.columns, engine.direct_run)
-        return _FinalWay(kernel, engine, staging, epilogue)
+        epilogue = Epilogue(kernel, self.product, tile_rows=engine.rows, tile_columns=engine.columns)
+        return _ToOutputs(staging_for(self.product, engine.rows, engine.columns, engine.direct_run), epilogue)
 
-    def _partial(self, kernel: Kernel) -> _PartialWay:
+    def _to_temporary(self, kernel: Kernel) -> _ToTemporary:
         engine = self.engine
-        partial = PartialSums.allocate(kernel.function, self.contraction, self.splits, engine.sum_type(kernel))
+        partial = PartialSums.allocate(kernel.function, self.product, self.splits, engine.sum_type(kernel))
         staging = None if engine.direct_run else Staging(engine.rows, engine.columns, partial.run)
-        return _PartialWay(kernel, engine, staging, partial, kernel.pointer(partial.buffer))
+        return _ToTemporary(staging, kernel, partial, kernel.pointer(partial.buffer))
+
+
+def ceil_div(value: int, unit: int) -> int:
+    """How many units hold ``value``."""
+    return -(-value // unit)
+
+
+Writer = Callable[[Sequence[Any], Int, Int], None]  # (run of sums, row, first column)
 
 
 @dataclass(frozen=True)
-class _Way:
-    """The way of a block's sums to memory, through shared memory if there is a ``staging``."""
+class _ToOutputs:
+    """The way out through the steps after the product; through shared memory before, if there is a ``staging``."""
 
-    kernel: Kernel
-    engine: Engine
     staging: Staging | None
-
-    @property
-    def shared_bytes(self) -> int:
-        """Shared memory that it takes."""
-        return self.staging.bytes(self.engine.sum_type(self.kernel)) if self.staging is not None else 0
-
-    def runs(self, sums: Sums, corner: Corner) -> Any:
-        """Call the returned function with ``body(values, row, column)`` to have it called for every run of the thread."""
-        kernel, staging = self.kernel, self.staging
-
-        def each(body: Any) -> None:
-            if staging is None:
-                sums_in_order(sums, corner, body)
-                return
-            shared, thread = kernel.shared(), kernel.thread()
-            staging.write(kernel, sums, shared)
-            kernel.barrier()
-            place = lambda values, row, column: body(values, corner.row + row, corner.column + column)  # noqa: E731
-            staging.read(kernel, self.engine.sum_type(kernel), shared, thread, self.engine.threads, place)
-
-        return each
-
-
-@dataclass(frozen=True)
-class _FinalWay(_Way):
-    """To the outputs of the kernel, through the steps after the product."""
-
     epilogue: Epilogue
 
-    def write(self, sums: Sums, corner: Corner, batch: Int | None, split: Int) -> None:
-        """Write a block's results."""
-        shared_tile = self.epilogue.tile(batch) if self.staging is None else None
+    def writer(self, batch: Int | None, split: Int) -> Writer:
+        """Writes runs of product number ``batch``."""
+        # Runs that come out of a loop stand in a block of their own: each then loads what it needs.
+        shared = self.epilogue.tile(batch) if self.staging is None else None
 
-        def out(values: Sequence[Any], row: Int, column: Int) -> None:
-            tile = shared_tile or self.epilogue.tile(batch)
+        def write(values: Sequence[Any], row: Int, column: Int) -> None:
+            tile = shared or self.epilogue.tile(batch)
             for output, run in enumerate(tile.apply(values, row, column)):
                 tile.store(output, run, row, column)
 
-        self.runs(sums, corner)(out)
+        return write
 
 
 @dataclass(frozen=True)
-class _PartialWay(_Way):
-    """To a temporary that a second kernel sums up."""
+class _ToTemporary:
+    """The way to a temporary that a second kernel adds up."""
 
+    staging: Staging | None
+    kernel: Kernel
     partial: PartialSums
     pointer: Any
 
-    def write(self, sums: Sums, corner: Corner, batch: Int | None, split: Int) -> None:
-        """Write a block's sums."""
+    def writer(self, batch: Int | None, split: Int) -> Writer:
+        """Writes runs of product number ``batch``, share ``split`` of K."""
 
-        def out(values: Sequence[Any], row: Int, column: Int) -> None:
+        def write(values: Sequence[Any], row: Int, column: Int) -> None:
             self.partial.store(self.kernel, self.pointer, split, batch, values, row, column)
 
-        self.runs(sums, corner)(out)
+        return write
 
 
-def sums_in_order(sums: Sums, corner: Corner, body: Any) -> None:
-    """``body(values, row, column)`` for each run of the thread; the same row or column is the same object every time."""
+def _for_each_run(
+    kernel: Kernel, engine: Engine, staging: Staging | None, sums: Sums, corner: Corner, write: Writer
+) -> None:
+    """Have every run of the block's sums written, by the thread that holds it or by the one that gets it by ``staging``."""
+    if staging is None:
+        _write_own(sums, corner, write)
+        return
+
+    def place(values: Sequence[Any], row: Int, column: Int) -> None:
+        write(values, corner.row + row, corner.column + column)
+
+    shared = kernel.shared()
+    staging.write(kernel, sums, shared)
+    kernel.barrier()
+    staging.read(kernel, engine.sum_type(kernel), shared, kernel.thread(), engine.threads, place)
+
+
+def _write_own(sums: Sums, corner: Corner, write: Writer) -> None:
+    """Have a thread's own runs written; the same row or column is the same object every time, so that loads are shared."""
     rows: dict[int, Int] = {}
     columns: dict[int, Int] = {}
     first_row, first_column = corner.row + sums.row, corner.column + sums.column
     for _, column, _ in sums.pieces:
         columns.setdefault(column, first_column + column)
     for row, column, values in sums.pieces:
-        body(values, rows.setdefault(row, first_row + row), columns[column])
+        write(values, rows.setdefault(row, first_row + row), columns[column])

@@ -75,7 +75,7 @@ class Staging:
                 one(first + i * threads)
 
         if total % threads:
-            kernel.loop(thread, total, threads, (), lambda number: one(number))
+            kernel.loop(thread, total, threads, (), one)
         else:
             kernel.loop(0, total, unrolled * threads, (), lambda first: some(first + thread))
 
