@@ -106,6 +106,15 @@ class Tile:
                 ]
         return [values[output.value] for output in self._contraction.outputs]
 
+    def prefetch(self, row: Int, column: Int, count: int) -> None:
+        """Load what :meth:`apply` will read for the same run (the same ``row`` and ``column`` objects).
+
+        A thread waits at the first use of a load, and no load moves above a store or a barrier: where these stand between
+        runs, loading several runs ahead waits once instead of once per run.
+        """
+        for access in self._contraction.extra_operands:
+            self._load(access, row, column, count)
+
     def store(self, output: int, values: Sequence[Any], row: Int, column: Int) -> None:
         """Write a run of an output that :meth:`apply` gave; what lies beyond the edge is left out."""
         access = self._contraction.outputs[output].access

@@ -49,7 +49,7 @@ def candidates(contraction: Contraction, operands: Operands, device: Device) -> 
         for multicast in ("none", "b", "a") if tile.split == 1 else ("none",):
             variant = replace(tile, multicast=multicast)
             problem = WgmmaProblem(contraction, operands, variant)
-            if problem.fits(device) and _is_sensible(problem):
+            if problem.fits(device) and _is_sensible(problem, device):
                 found.append((seconds(problem, share, device), variant))
     found.sort(key=lambda entry: entry[0])
     tiles = [tile for _, tile in found[:12]]
@@ -94,13 +94,12 @@ def _bytes(contraction: Contraction) -> int:
     return factors * contraction.batch + sum(tensor.count * vectors.bytes_of(tensor.element) for tensor in tensors)
 
 
-def _is_sensible(problem: WgmmaProblem) -> bool:
-    """No multicast without a neighbour, no split without enough K, none where the tiles fill the chip anyway."""
+def _is_sensible(problem: WgmmaProblem, device: Device) -> bool:
+    """No multicast without a neighbour; no split where tiles fill the chip anyway, or without enough K for each block."""
     tile = problem.tile
-    rows = ceil(problem.left.rows / tile.rows)
-    columns = ceil(problem.right.rows / tile.columns)
     if tile.multicast == "a":
-        return columns >= 2
+        return ceil(problem.right.rows / tile.columns) >= 2
     if tile.multicast == "b":
-        return rows >= 2
-    return tile.split == 1 or problem.steps >= 8 * tile.split
+        return ceil(problem.left.rows / tile.rows) >= 2
+    fills = problem.work * tile.split > device.multiprocessors  # and blocks that share K do not stay for another tile
+    return tile.split == 1 or (problem.steps >= 4 * tile.split and not fills)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 from mlirstack.schedules.cuda import hopper, vectors
@@ -19,6 +20,7 @@ from mlirstack.schedules.cuda.wgmma_tile import STORE_BUFFER, STORE_BUFFERS, STO
 Run = Sequence[Any]  # values of two adjacent columns
 _HALVES = (0, 8)  # the two rows of a fragment that a thread has, relative to each other
 _GROUP = 8  # columns of a group of accumulators
+_RUNS_AHEAD = 16  # runs whose operands are loaded before the first is computed and stored
 
 
 @dataclass(frozen=True)
@@ -71,26 +73,26 @@ class StoreTile:
             return
         self._boxes = 0
         columns = [column + (thread.column + group) for group in range(0, tile.warpgroup_columns, _GROUP)]
-        for block, values in enumerate(sums):
-            first = row + block * hopper.WGMMA_ROWS
-            rows = [first + (thread.row + half) for half in _HALVES]
-            for chunk in range(0, tile.warpgroup_columns, STORE_COLUMNS):
-                groups = range(chunk // _GROUP, (chunk + STORE_COLUMNS) // _GROUP)
-                runs = [
-                    [
-                        epilogue.apply(values[4 * group + 2 * half : 4 * group + 2 * half + 2], rows[half], columns[group])
-                        for half in range(2)
-                    ]
-                    for group in groups
-                ]
-                for output, out in enumerate(self._maps):
-                    parts = [[half[output] for half in group] for group in runs]
-                    if out is None:
-                        for group, halves in zip(groups, parts, strict=True):
-                            for half, run in enumerate(halves):
-                                epilogue.store(output, run, rows[half], columns[group])
-                    else:
-                        self._stage(output, parts, first, column + chunk, batch)
+        first_rows = [row + block * hopper.WGMMA_ROWS for block in range(tile.blocks)]
+        rows = [[first + (thread.row + half) for half in _HALVES] for first in first_rows]
+        groups = STORE_COLUMNS // _GROUP
+        chunks = [(block, group) for block in range(tile.blocks) for group in range(0, len(columns), groups)]
+        for position, (block, group) in enumerate(chunks):
+            for ahead, start in chunks[position : position + 2]:  # the next chunk's operands arrive during this one
+                for own_row, place in product(rows[ahead], columns[start : start + groups]):
+                    epilogue.prefetch(own_row, place, 2)
+            parts = []
+            for number in range(group, group + groups):
+                pairs = (sums[block][4 * number : 4 * number + 2], sums[block][4 * number + 2 : 4 * number + 4])
+                parts.append([epilogue.apply(pair, rows[block][i], columns[number]) for i, pair in enumerate(pairs)])
+            for output, out in enumerate(self._maps):
+                runs = [[half[output] for half in halves] for halves in parts]
+                if out is not None:
+                    self._stage(output, runs, first_rows[block], column + group * _GROUP, batch)
+                    continue
+                for place, halves in zip(columns[group : group + groups], runs, strict=True):
+                    for own_row, run in zip(rows[block], halves, strict=True):
+                        epilogue.store(output, run, own_row, place)
 
     def write_pieces(self, pieces: Sequence[tuple[int, Sequence[Any]]], epilogue: Tile, row: Int, column: Int) -> None:
         """Pieces of the warpgroup's part, by their numbers: four accumulators each, stored by their threads.
@@ -102,19 +104,22 @@ class StoreTile:
         rows = {block: [row + (thread.row + (block * hopper.WGMMA_ROWS + half)) for half in _HALVES] for block in blocks}
         used = sorted({number % groups for number, _ in pieces})
         columns = {group: [column + (thread.column + (group * _GROUP + k)) for k in range(2)] for group in used}
+        runs: list[tuple[Sequence[Any], Int, Int]] = []  # values, row and first column in the outputs
         for number, values in pieces:
             for half in range(2):
                 place, places = rows[number // groups][half], columns[number % groups]
-                run = values[2 * half : 2 * half + 2]
+                pair = values[2 * half : 2 * half + 2]
                 if self._problem.swapped:
-                    for value, other in zip(run, places, strict=True):
-                        self._write_run([value], epilogue, other, place)
+                    runs += [([value], other, place) for value, other in zip(pair, places, strict=True)]
                 else:
-                    self._write_run(run, epilogue, place, places[0])
-
-    def _write_run(self, run: Sequence[Any], epilogue: Tile, row: Int, column: Int) -> None:
-        for output, values in enumerate(epilogue.apply(run, row, column)):
-            epilogue.store(output, values, row, column)
+                    runs.append((pair, place, places[0]))
+        for start in range(0, len(runs), _RUNS_AHEAD):
+            batch = runs[start : start + _RUNS_AHEAD]
+            for values, own_row, place in batch:
+                epilogue.prefetch(own_row, place, len(values))
+            for values, own_row, place in batch:
+                for output, results in enumerate(epilogue.apply(values, own_row, place)):
+                    epilogue.store(output, results, own_row, place)
 
     def finish(self) -> None:
         """Wait until shared memory may be given up."""
