@@ -26,7 +26,6 @@
 
 // A position that the data say is clamped.
 // CHECK-LABEL: gpu.func @kernel_scatter(
-// CHECK-SAME:    known_block_size = array<i32: 1, 1, 1>
 // CHECK:         scf.for
 // CHECK:           arith.minui
 // CHECK:           llvm.store

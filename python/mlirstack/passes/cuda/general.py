@@ -11,16 +11,13 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from mlirstack.bindings import ir
-from mlirstack.passes.cuda.device_memory import rewrite_memory
-from mlirstack.passes.cuda.flat import FlatKernel, NodeBody, is_large, is_wide, load, loop_sizes, store, suffix
+from mlirstack.bindings import dialect, ir
+from mlirstack.passes.cuda.flat import FlatKernel, NodeBody, is_large, is_wide, load, loop_sizes, store
 from mlirstack.passes.cuda.general_reduction import map_reduction
-from mlirstack.passes.cuda.host_values import HostValues, host_size
-from mlirstack.passes.cuda.loops import as_loops
+from mlirstack.passes.cuda.host_values import host_size
+from mlirstack.passes.cuda.loops import as_loops, loop_of_axis, nest_of, parallel_axes
 from mlirstack.passes.regions import clone_with, external_values
-from mlirstack.schedules.cuda.emitter import GENERAL
 from mlirstack.schedules.cuda.graph import KernelGraph, Node
-from mlirstack.schedules.cuda.kernel import Kernel
 from mlirstack.schedules.cuda.values import Int, Number
 
 _VIEWS = ("memref.subview", "memref.expand_shape", "memref.collapse_shape", "memref.cast", "memref.reinterpret_cast")
@@ -140,24 +137,44 @@ def _over(function: Any, target: Any) -> FlatKernel:
     return FlatKernel(function, sizes, wide=is_large(sizes))
 
 
-# ------------------------------------------------------------------------------------------------------- one thread in order
+# --------------------------------------------------------------------------------------------------------- threads in order
 
 
 def _map_sequence(function: Any, op: Any) -> None:
-    """``op``, loops and all, on one thread."""
-    kernel = Kernel(function, threads=1, schedule=GENERAL, suffix=suffix(function))
-    values = HostValues(kernel, wide=True)
+    """``op``, loops and all, on one thread; on one for each place along the axes whose order does not matter."""
     lowered = as_loops(op)
+    loops = {axis: loop_of_axis(op, axis) for axis in parallel_axes(op)}
+    split = {axis: loop for axis, loop in loops.items() if loop is not None and loop < len(lowered.nest)}
+    flat = FlatKernel(function, [host_size(function, op.operands[0], axis) for axis in split], wide=True)
+    if flat.is_empty:
+        return
     arguments = dict(zip(lowered.arguments, external_values(op), strict=True))
     for value in arguments.values():
         if isinstance(value.type, ir.MemRefType):
-            values.buffer(value)
+            flat.values.buffer(value)
         else:
-            values.scalar(value)
-    mapping = {inside: values.scalars.get(outside, outside) for inside, outside in arguments.items()}
-    with kernel.body():
+            flat.values.scalar(value)
+
+    def thread(position: Sequence[Number]) -> None:
+        indices = [flat.values.constant(index).index() for index in position]
+        mapping = {inside: flat.values.scalars.get(outside, outside) for inside, outside in arguments.items()}
+        copies = []
         for inner in lowered.operations:
-            copy = clone_with(inner, mapping)
-            mapping.update(zip(inner.results, copy.results, strict=True))
-    rewrite_memory(kernel, values)
-    kernel.launch((1,))
+            copies.append(clone_with(inner, mapping).operation)
+            mapping.update(zip(inner.results, copies[-1].results, strict=True))
+        nest = nest_of(copies)
+        for loop, index in zip(split.values(), indices, strict=True):
+            _run_once(nest[loop], index)
+
+    flat.write(thread)
+
+
+def _run_once(loop: Any, index: Any) -> None:
+    """Let a loop have the one iteration ``index``."""
+    outermost = loop
+    while outermost.parent.operation.name == "scf.for":
+        outermost = outermost.parent.operation
+    arith = dialect("arith")
+    with ir.InsertionPoint(outermost):
+        after = arith.AddIOp(index, arith.ConstantOp(ir.IndexType.get(), 1).result).result
+    loop.operands[0], loop.operands[1] = index, after

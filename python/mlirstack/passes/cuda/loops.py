@@ -1,11 +1,16 @@
-"""An op over memrefs as loops over scalars, in a function of its own: what a single thread runs in order."""
+"""An op over memrefs as loops over scalars, in a function of its own: what a thread runs in order.
+
+Scans, sorts and scatters have an order along one axis only; :func:`parallel_axes` says which loops can be threads.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from mlirstack.bindings import PassManager, dialect, ir
+from mlirstack.passes import functions
 from mlirstack.passes.regions import clone_with, external_values
 
 _PASSES = (
@@ -25,6 +30,43 @@ class Loops:
     module: Any  # keeps the operations alive
     arguments: list[Any]
     operations: list[Any]
+
+    @property
+    def nest(self) -> list[Any]:
+        """The perfect nest of loops that the op became, outermost first."""
+        return nest_of(self.operations)
+
+
+def nest_of(operations: Sequence[Any]) -> list[Any]:
+    """The loops among ``operations`` that stand in each other with nothing beside them, outermost first."""
+    nest: list[Any] = []
+    inside = list(operations)
+    while True:
+        loops = [op for op in inside if op.name == "scf.for"]
+        if len(loops) != 1 or (nest and len(inside) > 1):
+            return nest
+        nest.append(loops[0])
+        inside = [op.operation for op in loops[0].regions[0].blocks[0].operations][:-1]
+
+
+def parallel_axes(op: Any) -> list[int]:
+    """Axes of the first operand along which the order does not matter to a ``tm_tensor`` op; none for other ops."""
+    if not op.name.startswith("tm_tensor.") or not isinstance(op.operands[0].type, ir.MemRefType):
+        return []
+    axes = list(range(ir.MemRefType(op.operands[0].type).rank))
+    if op.name == "tm_tensor.scatter":
+        # Of the updates, two may go to one place; their elements do not.
+        return axes if functions.integer(op.attributes["unique_indices"]) else axes[1:]
+    if "dimension" in op.attributes:
+        return [axis for axis in axes if axis != functions.integer(op.attributes["dimension"])]
+    return []
+
+
+def loop_of_axis(op: Any, axis: int) -> int | None:
+    """The loop of an axis in the nest of a ``tm_tensor`` op, where an axis of size 1 has none."""
+    kind = ir.MemRefType(op.operands[0].type)
+    is_unit = [not kind.is_dynamic_dim(i) and kind.get_dim_size(i) == 1 for i in range(kind.rank)]
+    return None if is_unit[axis] else axis - sum(is_unit[:axis])
 
 
 def as_loops(op: Any) -> Loops:
