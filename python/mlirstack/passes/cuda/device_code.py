@@ -111,7 +111,7 @@ def _merged(module: Any) -> Any:
     for kernels in _gpu_modules(module):
         for op in list(_body(kernels)):
             name = _symbol(op)
-            if _is_declaration(op) and declared.setdefault(name, str(op)) == str(op):
+            if _is_declaration(op) and declared.setdefault(name, _declared(op)) == _declared(op):
                 if name in taken:
                     continue
             elif name in taken and not _is_kernel(op):
@@ -124,6 +124,12 @@ def _merged(module: Any) -> Any:
             taken.add(name)
             merged.body.append(op)
     return merged
+
+
+def _declared(op: Any) -> str:
+    """What two declarations of one symbol must agree on: the type, not the attributes that passes have found out."""
+    kind = "function_type" if op.operation.name == "llvm.func" else "global_type"
+    return str(op.attributes[kind])
 
 
 def _body(kernels: Any) -> list[Any]:
