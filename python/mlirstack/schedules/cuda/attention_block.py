@@ -33,6 +33,8 @@ class Plan:
     keys: int  # of a tile
     stages: int  # buffers for tiles of K, and for those of V
     persistent: bool  # as many blocks as multiprocessors, each with several tiles; else one block per tile
+    blocks: int = 1  # of a multiprocessor
+    polynomial: int = 0  # every so many exponentials one is computed by multiply-adds; 0: none
     output_in_query: bool = False
 
     @property

@@ -22,18 +22,20 @@ from mlirstack.schedules.cuda.tensor_core import OPERANDS, lane_of
 from mlirstack.schedules.cuda.values import Float, Int
 
 _STEP = 16  # columns, or keys, that one wgmma multiplies
-_REGISTERS = {1: (56, 240), 2: (24, 240), 3: (32, 160)}  # by number of consumers: of the producer, of each of them
+# Registers of a thread, of the producer and of the consumers, by number of consumers and of blocks of a multiprocessor.
+_REGISTERS = {(1, 1): (56, 240), (1, 2): (24, 232), (2, 1): (24, 240), (3, 1): (32, 160)}
 _STEP_BYTES = 32  # from one wgmma's columns of Q and K to the next one's
 _KEY_STEP_BYTES = _STEP * SWIZZLE  # from one wgmma's keys of V to the next one's
 
 
 def emit(function: Any, scores: Scores, plan: Plan, multiprocessors: int) -> None:
     """Write the kernel and its launch in place of ``function``'s ops."""
-    kernel = Kernel(function, threads=plan.threads, schedule="attention", min_blocks=1)
+    kernel = Kernel(function, threads=plan.threads, schedule="attention", min_blocks=plan.blocks)
     block = Block(kernel, scores, plan)
     with kernel.body():
         _write(block)
-    kernel.launch((min(plan.tiles, multiprocessors) if plan.persistent else plan.tiles,), shared_bytes=plan.shared_bytes)
+    blocks = min(plan.tiles, multiprocessors * plan.blocks) if plan.persistent else plan.tiles
+    kernel.launch((blocks,), shared_bytes=plan.shared_bytes)
 
 
 def _write(block: Block) -> None:
@@ -48,7 +50,7 @@ def _write(block: Block) -> None:
 
     kernel.when(thread.equals(0), initialize)
     kernel.barrier()
-    producer, consumer = _REGISTERS[block.plan.consumers]
+    producer, consumer = _REGISTERS[block.plan.consumers, block.plan.blocks]
 
     def produce() -> None:
         hopper.set_registers(producer, more=False)
@@ -186,7 +188,8 @@ class _Consumer:
             sums = self._weighted(last)
             scores = self._scores(self._finished(products, self.plan.keys, 1), i, edges=edges)
             self._release(block.key_ring.empty(stage.index))
-            rows, weights, corrections = self.softmax.update(last.rows, scores)
+            polynomial = 0 if edges else self.plan.polynomial  # it has no exact zero for what is masked
+            rows, weights, corrections = self.softmax.update(last.rows, scores, polynomial)
             finished = self._finished(sums, self.plan.attention.value_width, 0)
             self._release(block.value_ring.empty(last.stage.index))
             corrected = [value * corrections[(i // 2) % ROWS] for i, value in enumerate(finished)]
