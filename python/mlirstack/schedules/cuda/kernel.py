@@ -113,6 +113,12 @@ class Kernel:
         """A parameter: a host value of type i32, i64, index, f32 or f64."""
         return self._parameter(value)
 
+    def opaque(self, value: int) -> Int:
+        """A parameter: a constant (i32) that the kernel's compiler does not know, so that it unrolls no loop over it."""
+        with self._host():
+            constant = dialect("arith").ConstantOp(self.i32, value).result
+        return Int(self._parameter(constant))
+
     def _host_cast(self, memref: Any) -> Any:
         with self._host():
             return dialect("builtin").UnrealizedConversionCastOp([self.generic_pointer], [memref]).results[0]

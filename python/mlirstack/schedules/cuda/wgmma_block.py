@@ -14,9 +14,12 @@ from mlirstack.schedules.cuda.wgmma_tile import WgmmaProblem
 
 
 class WgmmaBlock:
-    """A block of the kernel being written; made at the begin of the kernel's body."""
+    """A block of the kernel being written; made at the begin of the kernel's body.
 
-    def __init__(self, kernel: Kernel, problem: WgmmaProblem) -> None:
+    ``steps``: a parameter that holds the problem's steps of K.
+    """
+
+    def __init__(self, kernel: Kernel, problem: WgmmaProblem, steps: Int) -> None:
         tile = problem.tile
         self.kernel = kernel
         self.problem = problem
@@ -27,6 +30,7 @@ class WgmmaBlock:
         self.first = kernel.block_index() // tile.cluster  # tile of the cluster
         self.clusters = kernel.grid_size() // tile.cluster
         self.ring = Ring(kernel, kernel.offset(self.shared, problem.barriers), tile.stages, tile.releases)
+        self._steps = steps
         self._raster = Raster(*problem.tiles, tile.group)
 
     def begin(self, tensor_maps: list[Any]) -> None:
@@ -77,9 +81,9 @@ class WgmmaBlock:
 
     def k_range(self) -> tuple[Int, Int]:
         """The steps of K that are this block's."""
-        split, steps = self.tile.split, self.problem.steps
+        split, steps = self.tile.split, self._steps
         if split == 1:
-            return self.kernel.integer(0), self.kernel.integer(steps)
+            return self.kernel.integer(0), steps
         return self.rank * steps // split, (self.rank + 1) * steps // split
 
     def batch_axes(self, batch: Int) -> list[Int]:

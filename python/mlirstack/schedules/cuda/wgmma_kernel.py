@@ -41,10 +41,11 @@ def write_wgmma(function: Any, problem: WgmmaProblem, device: Device, schedule: 
     rows, columns = (tile.columns, tile.rows) if problem.swapped else (tile.rows, tile.columns)
     direct = [number for number, staged in enumerate(problem.staged) if not staged]
     epilogue = Epilogue(kernel, contraction, tile_rows=rows, tile_columns=columns, stores=direct)
+    steps = kernel.opaque(problem.steps)  # the main loops stay loops: unrolled, the producer would run out of registers
     registers = _REGISTERS.get(tile.consumers) if tile.blocks * tile.accumulators >= _MANY_ACCUMULATORS else None
 
     with kernel.body():
-        block = WgmmaBlock(kernel, problem)
+        block = WgmmaBlock(kernel, problem, steps)
         block.begin([left, right, *(tensor_map for tensor_map in output_maps if tensor_map is not None)])
         group = block.thread // hopper.WARPGROUP
 
