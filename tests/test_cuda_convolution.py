@@ -126,14 +126,18 @@ def convolution_text(
     element: str = "f16",
     stride: int = 1,
     order: str = "nhwc",
+    weights: str = "fyxc",
 ) -> str:
-    """A convolution without padding; weights (f, kh, kw, c).  ``order``: of the image's dimensions in memory."""
+    """A convolution without padding.  ``order``: of the image's dimensions in memory; ``weights``: of those of the weights,
+    features, height, width and channels."""
     n, h, w, c = image
     oh, ow = ((size - window) // stride + 1 for size in (h, w))
     sizes = {"n": n, "h": h, "w": w, "c": c}
     index = {"n": "n", "h": f"oh * {stride} + kh", "w": f"ow * {stride} + kw", "c": "c"}
     shape, access = "x".join(str(sizes[d]) for d in order), ", ".join(index[d] for d in order)
-    x, y, z = (f"memref<{s}x{element}>" for s in (shape, f"{outputs}x{window}x{window}x{c}", f"{n}x{oh}x{ow}x{outputs}"))
+    taps = "x".join(str({"f": outputs, "y": window, "x": window, "c": c}[d]) for d in weights)
+    weight_access = ", ".join({"f": "f", "y": "kh", "x": "kw", "c": "c"}[d] for d in weights)
+    x, y, z = (f"memref<{s}x{element}>" for s in (shape, taps, f"{n}x{oh}x{ow}x{outputs}"))
     sums = f"memref<{n}x{oh}x{ow}x{outputs}xf32>"
     loops = "n, oh, ow, f, kh, kw, c"
     widen = "" if element == "f32" else f"%u = arith.extf %p : {element} to f32\n%v = arith.extf %q : {element} to f32"
@@ -146,7 +150,7 @@ def convolution_text(
       %z = memref.alloc() : {z}
       linalg.fill ins(%zero : f32) outs(%sums : {sums})
       linalg.generic {{
-        indexing_maps = [affine_map<({loops}) -> ({access})>, affine_map<({loops}) -> (f, kh, kw, c)>,
+        indexing_maps = [affine_map<({loops}) -> ({access})>, affine_map<({loops}) -> ({weight_access})>,
                          affine_map<({loops}) -> (n, oh, ow, f)>],
         iterator_types = ["parallel", "parallel", "parallel", "parallel", "reduction", "reduction", "reduction"]
       }} ins(%x, %y : {x}, {y}) outs(%sums : {sums}) {{
@@ -180,8 +184,20 @@ def emitted(text: str, parameters: Parameters | None = None, arch: str = "sm_90a
     return module
 
 
-def answer_error(text: str, image: Tensor, weights: Tensor, stride: int, order: str, parameters: Parameters | None) -> float:
-    (got,) = run_plan(emitted(text, parameters), [image.permute(["nhwc".index(d) for d in order]).contiguous(), weights])
+def answer_error(
+    text: str,
+    image: Tensor,
+    weights: Tensor,
+    stride: int = 1,
+    order: str = "nhwc",
+    parameters: Parameters | None = None,
+    weight_order: str = "fyxc",
+) -> float:
+    arrays = [
+        image.permute(["nhwc".index(d) for d in order]).contiguous(),
+        weights.permute(["fyxc".index(d) for d in weight_order]).contiguous(),
+    ]
+    (got,) = run_plan(emitted(text, parameters), arrays)
     wanted = nn.functional.conv2d(image.double().permute(0, 3, 1, 2), weights.double().permute(0, 3, 1, 2), stride=stride)
     difference = torch.from_numpy(got.astype("float64")) - wanted.permute(0, 2, 3, 1)
     return float(difference.norm() / wanted.norm())
@@ -211,14 +227,27 @@ def test_several_blocks_of_rows_per_warpgroup() -> None:
     image, weights = torch.randn(1, 18, 20, 24).bfloat16(), torch.randn(136, 3, 3, 24).bfloat16()
     text = convolution_text((1, 18, 20, 24), 136, 3, element="bf16")
     parameters = tile("wgmma", rows=256, columns=128, warpgroups=2, stages=3)
-    assert answer_error(text, image, weights, 1, "nhwc", parameters) < TOLERANCE[torch.bfloat16]
+    assert answer_error(text, image, weights, parameters=parameters) < TOLERANCE[torch.bfloat16]
+
+
+@pytest.mark.portable
+@pytest.mark.parametrize("weight_order", ["fyxc", "yxcf"])
+def test_every_candidate_is_right(weight_order: str) -> None:
+    image, weights = torch.randn(1, 10, 11, 24).half(), torch.randn(72, 3, 3, 24).half()
+    text = convolution_text((1, 10, 11, 24), 72, 3, weights=weight_order)
+    module = ir.Module.parse(text)
+    found = CONVOLUTION.candidates(KernelGraph.of(next(iter(functions(module)))), HOPPER)
+    assert {parameters["engine"] for parameters in found} == {"wgmma", "mma"}
+    for parameters in found:
+        got = answer_error(text, image, weights, parameters=parameters, weight_order=weight_order)
+        assert got < TOLERANCE[torch.float16], parameters
 
 
 @pytest.mark.portable
 def test_f32_is_summed_by_fma() -> None:
     image, weights = torch.randn(2, 8, 8, 6), torch.randn(10, 3, 3, 6)
     text = convolution_text((2, 8, 8, 6), 10, 3, element="f32")
-    assert answer_error(text, image, weights, 1, "nhwc", None) < TOLERANCE[torch.float32]
+    assert answer_error(text, image, weights) < TOLERANCE[torch.float32]
 
 
 @pytest.mark.portable

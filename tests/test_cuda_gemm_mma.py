@@ -230,6 +230,16 @@ def test_fma_tiles_splits_batches_and_conversions(product: Product, parameters: 
 
 
 @pytest.mark.portable
+@pytest.mark.parametrize("layout", [("mk", "nk"), ("km", "kn")], ids=["nt", "tn"])
+@pytest.mark.parametrize(("emitter", "element"), [(MMA, "f16"), (FMA, "f32")], ids=["mma", "fma"])
+@pytest.mark.parametrize(("m", "n", "k"), [(40, 72, 264), (33, 35, 25)])
+def test_every_candidate_is_right(emitter: Emitter, element: str, m: int, n: int, k: int, layout: tuple[str, str]) -> None:
+    product = Product(m, n, k, element, element, *layout)
+    for parameters in candidates(product, emitter):
+        assert answer(product, emitter, parameters) < TOLERANCE[element], parameters
+
+
+@pytest.mark.portable
 def test_split_sums_are_the_same_every_time() -> None:
     product = Product(32, 64, 2048, "f32", "f32")
     arrays = product.inputs()

@@ -51,7 +51,7 @@ def wgmma_copy_cuts(problem: Problem, device: Device, count: int = 8) -> list[Wg
     for rows, columns, warpgroups in _SHAPES:
         for stages in (6, 5, 4, 3):
             tile = WgmmaCopyTile(rows, columns, warpgroups, stages)
-            if _shared_bytes(tile) <= device.shared_per_block - _RESERVED_SHARED and _shares_evenly(tile):
+            if _shared_bytes(tile) <= device.shared_per_block - _RESERVED_SHARED and _shares_evenly(tile, problem):
                 found += [WgmmaCopyCut(tile, splits) for splits in _splits(problem, tile, device)]
     found.sort(key=lambda cut: seconds(problem, cut, device))
     shapes = {(cut.tile.rows, cut.tile.columns) for cut in found}
@@ -84,8 +84,13 @@ def _shared_bytes(tile: WgmmaCopyTile) -> int:
     return max(tile.memory.bytes, tile.rows * (tile.columns + 8) * _WORD)
 
 
-def _shares_evenly(tile: WgmmaCopyTile) -> bool:
-    return all(rows * 8 % tile.threads == 0 for rows in (tile.rows, tile.columns))
+def _shares_evenly(tile: WgmmaCopyTile, problem: Problem) -> bool:
+    """Do all threads copy equally much?  Where rows are contiguous, tiles consist of blocks of 64, and a thread stays in
+    its columns."""
+    sizes = (tile.rows, tile.columns)
+    if problem.rows_contiguous and any(rows % 64 or rows & (rows - 1) for rows in sizes):
+        return False
+    return all(rows * 8 % tile.threads == 0 for rows in sizes)
 
 
 def _resident(tile: WgmmaCopyTile, device: Device) -> int:
