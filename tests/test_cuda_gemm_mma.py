@@ -298,3 +298,11 @@ def test_main_loops_multiply(product: Product, parameters: Parameters, arch: str
     assert loop["LDGSTS"] > 0
     assert loop["MOV"] <= 4  # operands come in the registers in which they are needed
     assert "LDGSTS.E.BYPASS" in text or instruction == "FFMA"
+
+
+@pytest.mark.target
+def test_fp8_on_ada_has_instructions_of_its_own() -> None:
+    product = Product(512, 512, 512, "f8E4M3FN", "bf16")
+    resources, text = assembled(emitted(product, MMA, ADA, mma(128, 128, 2, 2)), "sm_89")
+    assert all(found.spill_bytes == found.stack_bytes == 0 for found in resources.values())
+    assert "QMMA.16832.F32.E4M3.E4M3" in text

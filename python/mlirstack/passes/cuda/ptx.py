@@ -13,7 +13,7 @@ from typing import Any
 
 from mlirstack.errors import StageError
 from mlirstack.passes.cuda.device_code import LLVM_COMMENT, PTX_COMMENT, TRIPLE, DeviceCode
-from mlirstack.passes.cuda.toolkit import libdevice, ptx_for
+from mlirstack.passes.cuda.toolkit import libdevice, ptx_for, ptx_needed_by
 from mlirstack.pipeline.step import Translation
 
 _OPTIONS = (
@@ -36,7 +36,8 @@ class CompilePtx(Translation):
 
     def translate(self, payload: DeviceCode | str) -> DeviceCode:
         code = DeviceCode.read(payload, LLVM_COMMENT)
-        return DeviceCode(ptx_of(code.body, self.arch, self._features()), code.plan, PTX_COMMENT)
+        isa = self.ptx_isa or max(ptx_for(self.arch), ptx_needed_by(code.body))
+        return DeviceCode(ptx_of(code.body, self.arch, f"+ptx{isa}"), code.plan, PTX_COMMENT)
 
     def command(self, source: str) -> str:
         flags = [f"--mcpu={self.arch}", f"--mattr={self._features()}", "--O=3"]

@@ -30,6 +30,7 @@ _FIRST_PTX = {
     "sm_75": 63, "sm_80": 70, "sm_86": 71, "sm_87": 74, "sm_89": 78, "sm_90": 78, "sm_90a": 80,
     "sm_100": 86, "sm_100a": 86, "sm_103": 88, "sm_103a": 88, "sm_120": 87, "sm_120a": 87,
 }  # fmt: skip
+_FP8_MMA_PTX = 84  # mma.sync on 8-bit floats
 _EMITTED_PTX = 83  # what kernels are written in: bulk tensor copies, warpgroup matrix instructions, st.async
 
 
@@ -46,6 +47,14 @@ def ptx_for(arch: str) -> int:
     if arch not in _FIRST_PTX:
         raise StageError(f"unknown GPU architecture '{arch}'", stage="ptx", hint=f"architectures: {', '.join(_FIRST_PTX)}")
     return max(_FIRST_PTX[arch], _EMITTED_PTX)
+
+
+def ptx_needed_by(text: str) -> int:
+    """The PTX ISA that LLVM IR needs for an instruction younger than the rest; 0 where there is none.
+
+    LLVM ends the process over an intrinsic that the ISA does not have.
+    """
+    return _FP8_MMA_PTX if re.search(r"@llvm\.nvvm\.mma\.m16n8k32\.\S*\.e[45]m[23]", text) else 0
 
 
 def isa_text(isa: int) -> str:
