@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlirstack.passes import functions
-from mlirstack.passes.grouping import Group, Policy, class_of_group, group_operations
+from mlirstack.passes.grouping import Group, Policy, class_of_group, dependences, group_operations, order_with
 from mlirstack.passes.outline import outline_groups
 from mlirstack.pipeline.step import PythonPass
 from mlirstack.schedules.cuda.device import DEFAULT_ARCH, Device, device_of
@@ -59,7 +59,7 @@ def _body(entry: Any) -> list[Any]:
 def _claims(entry: Any, device: Device) -> list[Group]:
     """Groups that emitters find themselves, in order of preference; each may rewrite what it takes.
 
-    Such emitters are named like the class of kernels that they write.
+    Such emitters have a ``kernel_class``, or are named like the class of kernels that they write.
     """
     claimed: list[Group] = []
     for emitter in emitters():
@@ -67,7 +67,12 @@ def _claims(entry: Any, device: Device) -> list[Group]:
         if claim is not None:
             taken = {op for group in claimed for op in group.ops}
             found = claim([op for op in _body(entry) if op not in taken], device)
-            claimed += [Group(emitter.name, ops) for ops in found]
+            needs = dependences(_body(entry))
+            for ops in found:
+                group = Group(getattr(emitter, "kernel_class", emitter.name), ops)
+                # Two groups that need each other cannot both be had.
+                if order_with(needs, [*claimed, group]) is not None:
+                    claimed.append(group)
     return claimed
 
 

@@ -24,7 +24,6 @@ from mlirstack.schedules.cuda.tile import (
     has_plain_bodies,
     initial_reads,
     is_computable,
-    written_tensors,
 )
 from mlirstack.schedules.cuda.values import Bool, Int
 from mlirstack.schedules.cuda.vectors import Cache
@@ -93,7 +92,7 @@ def plan_of(graph: KernelGraph) -> Plan | None:
     if not has_plain_bodies(graph.nodes):
         return None
     space = match_loops(graph)
-    results = written_tensors(graph)
+    results = graph.results
     if space is None or not results or any(size == 0 for size in space.sizes):
         return None
     reads = list(dict.fromkeys([*space.reads.values(), *initial_reads(graph, space)]))

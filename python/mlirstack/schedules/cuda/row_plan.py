@@ -15,7 +15,7 @@ from mlirstack.schedules.cuda import vectors
 from mlirstack.schedules.cuda.graph import KernelGraph, Node, Tensor
 from mlirstack.schedules.cuda.loops import Access, Loop, Space, collapse, match_loops, vector_limit
 from mlirstack.schedules.cuda.reductions import Reduction, reduction_of
-from mlirstack.schedules.cuda.tile import has_plain_bodies, initial_reads, is_computable, outputs_of, written_tensors
+from mlirstack.schedules.cuda.tile import has_plain_bodies, initial_reads, is_computable, outputs_of
 
 _INT32 = 1 << 31
 
@@ -171,10 +171,12 @@ def row_plan(graph: KernelGraph) -> RowPlan | None:
         return None
     reductions = [reduction_of(node) for node in nodes]
     same_columns = all({space.of_node[node][loop] for loop in node.reductions} == space.reduced for node in nodes)
-    results = written_tensors(graph)
+    results = graph.results
     reads = list(dict.fromkeys([*space.reads.values(), *initial_reads(graph, space)]))
     computable = all(is_computable(t.element) for t in (*(access.tensor for access in reads), *space.writes))
     if None in reductions or not same_columns or not results or not computable:
+        return None
+    if not all(_reads_every_point(space, node) for node in nodes):
         return None
     accesses = [*reads, *(space.writes[tensor] for tensor in results)]
     candidates = [access for access in reads if any(access.strides[loop] for loop in space.reduced)]
@@ -188,3 +190,10 @@ def row_plan(graph: KernelGraph) -> RowPlan | None:
         return None
     kept = [reduction for reduction in reductions if reduction is not None]
     return RowPlan(graph, space, tuple(rows), tuple(columns), tuple(kept), tuple(reads), tuple(results), bulk)
+
+
+def _reads_every_point(space: Space, node: Node) -> bool:
+    """Does a node walk over the whole space, and has it an input of that size?  Products of matrices have none."""
+    walked = {loop for loop, size in enumerate(space.sizes) if size > 1}
+    loops = space.of_node[node]
+    return any(walked <= {loops[dim] for dim in operand.dims if dim is not None} for operand in node.inputs)

@@ -6,10 +6,12 @@ whose partial results a second kernel combines in a fixed order.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from mlirstack.schedules.cuda import vectors
+from mlirstack.ir import kernels
+from mlirstack.schedules.cuda import row_claim, vectors
 from mlirstack.schedules.cuda.device import Device
 from mlirstack.schedules.cuda.emitter import Parameters
 from mlirstack.schedules.cuda.graph import KernelGraph
@@ -18,6 +20,7 @@ from mlirstack.schedules.cuda.row_kernel import SCHEDULE, RowKernel, Shape, allo
 from mlirstack.schedules.cuda.row_plan import RowPlan, row_plan
 
 STREAMED_BYTES = 32 << 20  # a kernel that moves more leaves nothing useful in the L2 cache (50 MB on an H200)
+_STEPS = 4  # steps of the loop of a block, where there is much to read
 _HELD = 64  # registers of a thread for values of the row; 32 in blocks of 1024, which have 64 registers a thread
 
 
@@ -25,6 +28,11 @@ class Rows:
     """Parameters: ``mode`` (resident, looped or split), and those of :class:`~mlirstack.schedules.cuda.row_kernel.Shape`."""
 
     name = SCHEDULE
+    kernel_class = kernels.REDUCTION
+
+    def claim(self, operations: Sequence[Any], device: Device) -> list[list[Any]]:
+        """Groups of ops that this emitter takes; see :mod:`.row_claim`."""
+        return row_claim.claim(operations)
 
     def choose(self, graph: KernelGraph, device: Device) -> Parameters | None:
         """See :class:`~mlirstack.schedules.cuda.emitter.Emitter`."""
@@ -148,14 +156,21 @@ def _looped(plan: RowPlan, shape: Shape) -> Shape:
 
 
 def _split(plan: RowPlan, shape: Shape, device: Device) -> Shape:
-    """The kernel whose blocks share rows, so that every multiprocessor has about four blocks of 512 threads."""
+    """The kernel whose blocks share rows: several steps of the loop a block, and blocks for every multiprocessor.
+
+    Where there is much to read, many more blocks than can run at once, so that the last ones are a small part.
+    """
     length = plan.column_count // (shape.vector if plan.along_columns else 1)
     rows = plan.row_count // (1 if plan.along_columns else shape.vector)
     blocks = -(-rows // shape.teams)
-    wanted = device.multiprocessors * 2048 // shape.threads
-    most = max(1, length // (shape.team * shape.count))  # less than one step of the loop is not worth a block
-    splits = min(most, -(-wanted // blocks)) if 2 * blocks <= wanted else 1
-    each = -(-length // splits)
+    at_once = 2 * device.multiprocessors
+    steps = max(1, length // (shape.team * shape.count))
+    if blocks >= 2 * at_once or steps == 1:
+        return shape
+    splits = max(1, at_once // blocks)
+    if steps // splits > 32:
+        splits = steps // _STEPS
+    each = -(-length // min(splits, steps))
     return replace(shape, splits=-(-length // each))
 
 

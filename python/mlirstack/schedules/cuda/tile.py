@@ -319,23 +319,6 @@ class Tile:
         return (vector if loops & self.nest.apart else _ANY, lane if self.nest.vector_loop in loops else _ANY)
 
 
-def written_tensors(graph: KernelGraph) -> list[Tensor]:
-    """The tensors that leave the kernel, in order of their nodes.
-
-    On memrefs: what arguments of the function hold at the end.  On tensors: what no node uses, and the last op's results.
-    """
-    last: dict[Any, Tensor] = {}
-    leaving: list[Tensor] = []
-    for node in graph.nodes:
-        for tensor, output in zip(outputs_of(node), node.outputs, strict=True):
-            if len(node.op.results):
-                if not tensor.users or tensor in graph.results:
-                    leaving.append(tensor)
-            elif isinstance(output.value.owner, ir.Block):
-                last[output.value] = tensor
-    return [*leaving, *last.values()]
-
-
 def initial_reads(graph: KernelGraph, space: Space) -> list[Access]:
     """Accesses to the arguments that outputs start from."""
     return [
