@@ -2,13 +2,14 @@
 
 Takes the operations of a block in program order, returns groups: a root op (contraction, convolution, pooling, reduction)
 with the initial fill and the elementwise ops after it, or a chain of reductions and elementwise ops over the same rows, such
-as a softmax or a layer norm.  Every group leaves one tensor behind and can run as a whole: no value takes a way out of a
-group and back into it.
+as a softmax or a layer norm.  Every group leaves one tensor behind, or several where the kernels of the target can, and can
+run as a whole: no value takes a way out of a group and back into it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import heapq
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -48,14 +49,56 @@ class Policy:
 def group_operations(operations: list[Any], given: Sequence[Group] = (), policy: Policy = Policy()) -> list[Group]:
     """Groups of ``operations`` (a block without its terminator), in an order in which they can run.
 
-    ``given`` are groups that are made already: each is convex, and leaves the results of its last op.
+    ``given`` are groups that are made already; :func:`order_with` has an order for them.
     """
     grouping = _Grouping(given, policy)
-    for op in operations:
+    for op in (order_with(dependences(operations), given) if given else None) or operations:
         grouping.add(op)
     if not policy.several_results:
         grouping.split_leaking()
     return grouping.ordered()
+
+
+def dependences(operations: Sequence[Any]) -> dict[Any, set[Any]]:
+    """What each op needs to have run before: the producers of its operands, and the last op with effects if it has any."""
+    members = set(operations)
+    needs: dict[Any, set[Any]] = {}
+    last_effect = None
+    for op in operations:
+        producers = {functions.defining_op(value) for value in external_values(op)}
+        needs[op] = {p for p in producers if p in members}
+        if _has_effects(op):
+            needs[op] |= set() if last_effect is None else {last_effect}
+            last_effect = op
+    return needs
+
+
+def order_with(needs: Mapping[Any, set[Any]], given: Sequence[Group]) -> list[Any] | None:
+    """The ops of ``needs`` (see :func:`dependences`) in an order in which those of each given group follow each other; None
+    if there is none."""
+    home = {op: number for number, group in enumerate(given) for op in group.ops}
+    unit_of = {op: home.get(op, op) for op in needs}  # what must stay together
+    units: dict[Any, list[Any]] = {}
+    for op in needs:
+        units.setdefault(unit_of[op], []).append(op)
+    before = {unit: {unit_of[p] for op in ops for p in needs[op]} - {unit} for unit, ops in units.items()}
+    after: dict[Any, list[Any]] = {unit: [] for unit in units}
+    for unit, producers in before.items():
+        for producer in producers:
+            after[producer].append(unit)
+    position = {unit: number for number, unit in enumerate(units)}
+    missing = {unit: len(producers) for unit, producers in before.items()}
+    names = list(units)
+    ready = [position[unit] for unit in units if not missing[unit]]
+    ordered: list[Any] = []
+    while ready:
+        unit = names[heapq.heappop(ready)]
+        ordered += units[unit]
+        for follower in after[unit]:
+            missing[follower] -= 1
+            if not missing[follower]:
+                heapq.heappush(ready, position[follower])
+    return ordered if len(ordered) == len(needs) else None
 
 
 class _Grouping:
@@ -229,10 +272,10 @@ def outermost(op: Any, block: Any) -> Any:
 
 def _is_epilogue(group: Group, op: Any, shape: OpShape) -> bool:
     """Is an elementwise op over exactly the elements of what the group's last op leaves to it alone?"""
-    last = group.ops[-1]
+    results = list(group.ops[-1].results)
     identity = tuple(range(len(shape.sizes)))
-    read = [dims for value, dims in zip(op.operands, shape.dims, strict=True) if functions.defining_op(value) == last]
-    users = {use.owner.operation for result in last.results for use in result.uses}
+    read = [dims for value, dims in zip(op.operands, shape.dims, strict=True) if value in results]
+    users = {use.owner.operation for result in results for use in result.uses}
     return bool(read) and len(users) == 1 and all(dims == identity for dims in (*read, shape.dims[-1]))
 
 

@@ -53,15 +53,15 @@ def outline_groups(entry: Any, groups: Iterable[Group], counts: Counter[str], *,
             continue
         name = f"kernel_{group.kind}_{counts[group.kind]}"
         counts[group.kind] += 1
-        kernels.append(_outline(entry, group, name, pull_slices))
+        kernels.append(_outline(entry, group, name, leave, pull_slices))
     _erase_unused(entry.regions[0].blocks[0])
     return kernels
 
 
-def _outline(entry: Any, group: Group, name: str, pull_slices: bool) -> Any:
-    """Write the kernel before ``entry``, the call before its return, and erase the group's operations."""
+def _outline(entry: Any, group: Group, name: str, leave: Any, pull_slices: bool) -> Any:
+    """Write the kernel before ``entry``, the call before ``leave``, and erase the group's operations."""
     kernel = _Kernel(entry, group, name, pull_slices)
-    leave, last = functions.return_op(entry), group.ops[-1]
+    last = group.ops[-1]
     with ir.InsertionPoint(leave), last.location:
         call = dialect("func").CallOp([r.type for r in kernel.results], name, kernel.arguments)
     for old, new in zip(kernel.results, call.results, strict=True):

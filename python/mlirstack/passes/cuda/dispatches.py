@@ -67,13 +67,20 @@ def _claims(entry: Any, device: Device) -> list[Group]:
         if claim is not None:
             taken = {op for group in claimed for op in group.ops}
             found = claim([op for op in _body(entry) if op not in taken], device)
-            needs = dependences(_body(entry))
-            for ops in found:
-                group = Group(getattr(emitter, "kernel_class", emitter.name), ops)
-                # Two groups that need each other cannot both be had.
-                if order_with(needs, [*claimed, group]) is not None:
-                    claimed.append(group)
+            groups = [Group(getattr(emitter, "kernel_class", emitter.name), ops) for ops in found]
+            claimed = _compatible(dependences(_body(entry)), claimed, groups)
     return claimed
+
+
+def _compatible(needs: dict[Any, set[Any]], claimed: list[Group], found: list[Group]) -> list[Group]:
+    """``claimed`` and those of ``found`` that can all run as a whole: two groups that need each other cannot both be had."""
+    if order_with(needs, [*claimed, *found]) is not None:
+        return [*claimed, *found]
+    kept = list(claimed)
+    for group in found:
+        if order_with(needs, [*kept, group]) is not None:
+            kept.append(group)
+    return kept
 
 
 Chooser = Callable[[KernelGraph], Choice | None]
