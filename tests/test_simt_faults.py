@@ -149,7 +149,7 @@ def test_deadlock_of_two_named_barriers() -> None:
         %threads = arith.constant 128 : i32
         nvvm.barrier id = %id number_of_threads = %threads
     """
-    with pytest.raises(Deadlock, match="nvvm.barrier"):
+    with pytest.raises(Deadlock, match=r"nvvm\.barrier"):
         run(body)
 
 
@@ -219,7 +219,7 @@ def test_asynchronous_copy(waits: bool) -> None:
         }}""")
     arguments = [X, unwritten([128], np.float32)]
     if not waits:
-        with pytest.raises(Uninitialised, match="llvm.load"):
+        with pytest.raises(Uninitialised, match=r"llvm\.load"):
             run_kernel(module, "k", arguments, [1])
         return
     _, y = run_kernel(module, "k", arguments, [1])

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from simt import Deadlock, Fault, Misaligned, Race, Uninitialised, run_plan
 
-from mlirstack.bindings import ir, new_context
+from mlirstack.bindings import dialect, ir, new_context
 from mlirstack.schedules.cuda import hopper, tensor_core
 from mlirstack.schedules.cuda.kernel import Kernel, TensorMapLayout
 from mlirstack.schedules.cuda.tensor_core import OPERANDS
@@ -117,7 +117,7 @@ TILE_BYTES = TILE * 128
 STAGES = 2
 
 
-def product(name: str, m: int, n: int, k: int, *, missing: str = "") -> Any:
+def product(name: str, m: int, n: int, k: int, *, missing: str = "") -> Any:  # noqa: PLR0915 (one kernel)
     """C = A · Bᵀ for A [m, k], B [n, k]: one thread loads tiles, one warpgroup multiplies.
 
     ``missing``: which step of the pipeline is left out: "wait full", "wait empty", "arrive", "wait wgmma".
@@ -182,7 +182,8 @@ def product(name: str, m: int, n: int, k: int, *, missing: str = "") -> Any:
         def consume() -> None:
             sums = hopper.zero_accumulators(kernel, TILE // 2, operands)
             *_, sums = kernel.loop(0, steps, 1, [first.index, first.phase, sums], multiply)
-            hopper.wgmma_wait(0)
+            if missing != "wait wgmma":
+                hopper.wgmma_wait(0)
             lane, warp = thread & 31, (thread & 127) >> 5
             for register, value in enumerate(hopper.accumulator_values(kernel, sums, TILE // 2, operands)):
                 row = row0 + warp * 16 + (lane >> 2) + register // 2 % 2 * 8
@@ -217,6 +218,13 @@ def test_pipeline_with_a_step_missing(missing: str, fault: type[Fault], message:
     given = small_numbers("f16", 64, 512), small_numbers("f16", 64, 512, seed=1)
     with pytest.raises(fault, match=message):
         run_plan(product("f16", 64, 64, 512, missing=missing), given)
+
+
+def test_registers_of_wgmma_are_not_read_before_the_wait() -> None:
+    """One tile along k: nothing is overwritten, but the sums are read too early."""
+    given = small_numbers("f16", 64, 64), small_numbers("f16", 64, 64, seed=1)
+    with pytest.raises(Fault, match=r"registers of a wgmma are read(.|\n)*llvm.extractvalue"):
+        run_plan(product("f16", 64, 64, 64, missing="wait wgmma"), given)
 
 
 def copy_through_shared_memory(*, fenced: bool, waits: bool, offset: int = 0) -> Any:
@@ -264,3 +272,56 @@ def test_store_of_the_copy_engine() -> None:
 def test_store_of_the_copy_engine_that_is_wrong(arguments: dict[str, Any], fault: type[Fault], message: str) -> None:
     with pytest.raises(fault, match=message):
         run_plan(copy_through_shared_memory(**arguments), [np.zeros((8, 32), np.float32)])
+
+
+# ----------------------------------------------------------------------------------------------------------------- clusters
+
+
+def exchange(*, waits: bool = True) -> Any:
+    """Two blocks: a box goes to both (multicast), then each sends it to the other one, element by element reversed."""
+    module, function, (a,), c = host(["1x128xf32"], "2x128xf32")
+    kernel = Kernel(function, threads=32, schedule="test", suffix="_kernel", cluster=2)
+    box = kernel.tensor_map(a, TensorMapLayout("f32", (128, 1), (512,), (128, 1), swizzle=0))
+    target = kernel.pointer(c)
+    with kernel.body():
+        shared, lane, rank = kernel.shared(), kernel.thread(), hopper.block_in_cluster(kernel)
+        first, second = kernel.offset(shared, 1024), kernel.offset(shared, 1032)
+
+        def initialise() -> None:
+            hopper.initialize_barrier(kernel, first, 1)
+            hopper.initialize_barrier(kernel, second, 1)
+            hopper.publish_barriers()
+            hopper.arrive_expecting(kernel, first, 512)
+            hopper.arrive_expecting(kernel, second, 512)
+
+        kernel.when(lane.equals(0), initialise)
+        hopper.cluster_barrier(aligned=True)
+
+        def load() -> None:
+            hopper.tensor_load(kernel, shared, box, [kernel.integer(0)] * 2, first, multicast=3)
+
+        kernel.when(lane.equals(0) & rank.equals(0), load)
+        if waits:
+            hopper.wait(kernel, first, 0)
+        quad = ir.VectorType.get([4], kernel.f32)
+        loaded = kernel.load(quad, kernel.offset(shared, lane * 16), 16)
+        values = list(dialect("vector").ToElementsOp(loaded).results)
+        there = hopper.of_block(kernel.offset(shared, (31 - lane) * 16 + 512), rank ^ 1)
+        hopper.store_remote(kernel, values[::-1], there, hopper.of_block(second, rank ^ 1))
+        hopper.wait(kernel, second, 0)
+        received = kernel.load(quad, kernel.offset(shared, lane * 16 + 512), 16)
+        kernel.store(received, kernel.offset(target, (rank * 32 + lane) * 16), 16)
+        hopper.cluster_barrier(aligned=True)
+    kernel.launch((2,), shared_bytes=1040)
+    return module
+
+
+def test_blocks_of_a_cluster_exchange_shared_memory() -> None:
+    given = np.arange(128, dtype=np.float32)[None]
+    (result,) = run_plan(exchange(), [given])
+    np.testing.assert_array_equal(result, np.concatenate([given[:, ::-1]] * 2))
+
+
+def test_a_block_that_does_not_wait_for_what_another_one_loads() -> None:
+    with pytest.raises(Uninitialised, match=r"llvm\.load"):
+        run_plan(exchange(waits=False), [np.zeros((1, 128), np.float32)])

@@ -11,7 +11,7 @@ import numpy as np
 from .build import Op, Step, meaning
 from .code import Wait, waiting
 from .faults import Divergence, Fault
-from .frames import Frame, Unit
+from .frames import WARP, Frame, Unit
 from .kinds import CLUSTER, SHARED, Kind
 from .ptx import Bound, constraints, instruction, parse
 
@@ -60,6 +60,8 @@ def _barriers(unit: Unit) -> dict[Any, _Barrier]:
 
 def arrive(frame: Frame, number: Any, expected: Any) -> Any:
     """Threads arrive at barrier ``number`` of their block; returns the generation that each waits to end."""
+    if np.any(number < 0) or np.any(number > 15) or (expected is not None and np.any(expected % WARP)):
+        raise Fault(f"barrier {number} for {expected} threads: there are 16 barriers, for whole warps")
     token = np.zeros(frame.count, np.int64)
     for key, positions in groups(frame, frame.local_block * 16 + number):
         barrier = _barriers(frame.unit).setdefault(key, _Barrier())

@@ -47,6 +47,26 @@ def put(target: Any, selection: Any, value: Any) -> None:
         target[selection] = value
 
 
+@dataclass
+class Flight:
+    """An asynchronous operation that defines registers: for how many warpgroups it is under way."""
+
+    pending: int
+
+
+class InFlight(tuple[Any, ...]):
+    """Registers that an asynchronous operation defines; they may not be read before the threads have waited for it."""
+
+    flight: Flight
+
+    @classmethod
+    def of(cls, values: Any, flight: Flight) -> InFlight:
+        """Mark registers."""
+        marked = cls(values)
+        marked.flight = flight
+        return marked
+
+
 class Values(dict[int, Any]):
     """SSA values by number; what is not there comes from the parent."""
 

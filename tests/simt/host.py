@@ -14,6 +14,7 @@ import numpy as np
 
 from mlirstack.bindings import ir
 from mlirstack.passes import abi
+from mlirstack.passes.cuda.memory import INPUT_ALIGNMENT
 
 from .build import Body, Builder, Op, Step, meaning
 from .faults import Fault, Unsupported
@@ -85,7 +86,8 @@ def _array(value: Any) -> np.ndarray[Any, Any]:
 
 
 def _place(memory: Memory, array: np.ndarray[Any, Any], name: str) -> int:
-    address = memory.allocate(array.nbytes, name)
+    """Copy an argument of the program into memory, as badly aligned as it may be."""
+    address = memory.allocate(array.nbytes, name, 2 * INPUT_ALIGNMENT, shift=INPUT_ALIGNMENT)
     memory.write_array(address, array)
     return address
 
@@ -283,8 +285,6 @@ def _(op: Op) -> Step:
         env = frame.env
         sizes, threads = ([int(env[number]) for number in group] for group in (grid, block))
         shared = int(env[dynamic[0]]) if dynamic else 0
-        if 0 in sizes:
-            raise Fault("a launch of no blocks")
         run_blocks(program.kernel(path), [env[n] for n in arguments], _three(sizes), _three(threads), shared)
 
     return step

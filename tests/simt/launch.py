@@ -44,6 +44,7 @@ from .races import GlobalWrites, Races
 from .strands import Scheduler
 
 CLUSTER = "mlirstack.cluster"  # kernel attribute: blocks of a cluster
+MOST_SHARED = 232448  # bytes of shared memory of a block on sm_90
 THREADS_AT_ONCE = 1 << 15  # threads of blocks that are executed side by side
 
 
@@ -176,9 +177,8 @@ def run_blocks(
     static = -(-resources.shared_static // 1024) * 1024
     window = static + shared_bytes
     cluster = ir.IntegerAttr(kernel.function.attributes[CLUSTER]).value if CLUSTER in kernel.function.attributes else 1
+    _check_limits(grid, block, window, cluster)
     count = int(np.prod(grid))
-    if count % cluster:
-        raise Fault(f"a grid of {count} blocks is no multiple of the cluster of {cluster}")
     writes = None if _communicates(kernel.function) else GlobalWrites(memory.top)
     at_once = cluster if kernel.code is not None else max(1, THREADS_AT_ONCE // int(np.prod(block)))
     for first in range(0, count, at_once):
@@ -195,6 +195,18 @@ def run_blocks(
             unit.races = Races(unit, pitch * len(blocks), writes)
         _run_unit(kernel, unit, arguments)
         memory.release(mark + 1)
+
+
+def _check_limits(grid: tuple[int, int, int], block: tuple[int, int, int], shared: int, cluster: int) -> None:
+    """What the driver refuses on every GPU."""
+    if 0 in grid or grid[0] >= 1 << 31 or max(grid[1:]) > 65535:
+        raise Fault(f"a grid of {grid} blocks")
+    if int(np.prod(block)) > 1024:
+        raise Fault(f"blocks of {int(np.prod(block))} threads")
+    if shared > MOST_SHARED:
+        raise Fault(f"{shared} bytes of shared memory; no block has more than {MOST_SHARED}")
+    if grid[0] % cluster:
+        raise Fault(f"a grid of {grid[0]} blocks along x is no multiple of the cluster of {cluster}")
 
 
 def _communicates(operation: Any) -> bool:

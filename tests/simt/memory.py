@@ -55,9 +55,10 @@ class Memory:
 
     # ----------------------------------------------------------------------------------------------------------- buffers
 
-    def allocate(self, size: int, name: str, alignment: int = 256) -> int:
-        """Address of a new buffer of ``size`` bytes, nothing of it written."""
-        start = -(-(self.top + _GAP) // alignment) * alignment
+    def allocate(self, size: int, name: str, alignment: int = 256, shift: int = 0) -> int:
+        """Address of a new buffer of ``size`` bytes, nothing of it written; ``shift`` bytes behind a multiple of
+        ``alignment``."""
+        start = -(-(self.top + _GAP) // alignment) * alignment + shift
         end = start + size
         if end + 4096 > len(self.data):
             self._reserve(-(-(2 * end + 8192) // 4096) * 4096)

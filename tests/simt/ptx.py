@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import ml_dtypes
@@ -16,7 +16,7 @@ import numpy as np
 
 from .build import Op, Step, meaning
 from .faults import Unsupported
-from .frames import Frame
+from .frames import Flight, Frame, InFlight
 from .kinds import CLUSTER, CONSTANT, GLOBAL, LOCAL, SHARED, Kind, unsigned
 from .values import reinterpret
 
@@ -63,7 +63,7 @@ class Bound:
 
     instruction: Instruction
     registers: dict[str, Any]
-    widths: dict[str, int] = field(default_factory=dict)
+    flight: Flight | None = None  # set by instructions whose results come later
 
     @property
     def operands(self) -> tuple[Any, ...]:
@@ -192,11 +192,15 @@ def _(op: Op) -> Step:
     def step(frame: Frame) -> None:
         registers = {name: frame.env[number] for name, number in zip(names, op.operands, strict=True)}
         registers |= {output: registers[source] for output, source in tied.items()}
+        flight = None
         for each, act in zip(instructions, meanings, strict=True):
-            _execute(frame, Bound(each, registers), act)
+            bound = Bound(each, registers)
+            _execute(frame, bound, act)
+            flight = bound.flight or flight
         if op.results:
             values = [_settle(registers[name], kind) for name, kind in zip(outputs, kinds, strict=True)]
-            frame.env[op.results[0]] = tuple(values) if op.kind.members is not None else values[0]
+            struct = tuple(values) if flight is None else InFlight.of(values, flight)
+            frame.env[op.results[0]] = struct if op.kind.members is not None else values[0]
 
     return step
 

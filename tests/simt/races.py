@@ -42,7 +42,6 @@ class Races:
         self.objects: dict[Any, tuple[Any, Any]] = {}  # barriers: what is known to those who wait there
         self.operations = 0
         self.slot_times = np.zeros(_SLOTS, np.int64)
-        self.products: dict[int, list[list[Any]]] = {}  # by first warp of a warpgroup: stamps of its groups
 
     # -------------------------------------------------------------------------------------------------------------- threads
 
@@ -223,31 +222,6 @@ class Races:
     def acquire_stamp(self, frame: Frame, stamp: Any) -> None:
         """These threads have waited for the operation."""
         self._take(frame, *stamp)
-
-    def read_by_tensor_cores(self, frame: Frame, places: Any) -> None:
-        """A warpgroup issues a product that reads these bytes."""
-        key = int(self._warps(frame)[0])
-        self.products.setdefault(key, [[]])[-1].append(self.begin_read(frame, places))
-
-    def _groups_of(self, frame: Frame) -> list[tuple[Frame, list[list[Any]]]]:
-        found = []
-        for first in np.unique(self._warps(frame)):
-            if int(first) in self.products:
-                positions = np.flatnonzero(np.isin(self._warps(frame), np.arange(first, first + 4)))
-                found.append((frame.child(positions), self.products[int(first)]))
-        return found
-
-    def commit_tensor_cores(self, frame: Frame) -> None:
-        """End a group of products of each warpgroup."""
-        for _, groups in self._groups_of(frame):
-            groups.append([])
-
-    def wait_tensor_cores(self, frame: Frame, allowed: int) -> None:
-        """All but the last ``allowed`` groups are done."""
-        for part, groups in self._groups_of(frame):
-            while len(groups) - 1 > allowed:
-                for stamp in groups.pop(0):
-                    self._take(part, *stamp)
 
     # ------------------------------------------------------------------------------------------------------ global memory
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from .build import python_value
+from .faults import Fault
 from .memory import Memory
 
 BYTES = 128  # size of a tensor map object
@@ -35,6 +36,24 @@ class TensorMap:
         """Bytes of an element."""
         return _ELEMENT_BYTES[self.element]
 
+    def _check(self, address: int) -> None:
+        """What the driver refuses: cuTensorMapEncodeTiled."""
+        inner = self.box[0] * self.element_bytes
+        wrong = {
+            "an address that is no multiple of 16 bytes": address % 16,
+            "strides that are no multiples of 16 bytes": any(stride % 16 for stride in self.strides),
+            "as many strides as dimensions": len(self.strides) != len(self.sizes) - 1,
+            "boxes of another rank": len(self.box) != len(self.sizes),
+            "more than five dimensions": not 1 <= len(self.sizes) <= 5,
+            "a size of 0": min(self.sizes) < 1,
+            "a box of more than 256 elements along a dimension": not 1 <= min(self.box) <= max(self.box) <= 256,
+            "a box whose rows are no multiples of 16 bytes": inner % 16,
+            "a box whose rows are longer than the swizzle": self.swizzle and inner > self.swizzle,
+        }
+        for what, holds in wrong.items():
+            if holds:
+                raise Fault(f"a tensor map with {what}: {self}")
+
     @classmethod
     def from_attribute(cls, attribute: Any) -> TensorMap:
         """From the dictionary on the host's cast."""
@@ -44,6 +63,7 @@ class TensorMap:
 
     def place(self, memory: Memory, address: int) -> Any:
         """An object in memory for this map over the buffer at ``address``; returns a pointer to it."""
+        self._check(address)
         where = memory.allocate(BYTES, "tensor map", 64)
         memory.tensor_maps[where] = TensorMap(
             self.element, self.sizes, self.strides, self.box, self.swizzle, self.element_strides, address=address

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from .build import Op, Step, apply, meaning
-from .faults import Unsupported
+from .faults import Fault, Unsupported
 from .floats import fused
+from .frames import InFlight
 from .kinds import DYNAMIC, Kind
 
 
@@ -254,13 +255,23 @@ def _(op: Op) -> Step:
 @meaning("llvm.extractvalue")
 def _(op: Op) -> Step:
     positions = op.attribute("position")
+    checked = not _only_names_registers(op)
 
     def compute(value: Any) -> Any:
+        if checked and isinstance(value, InFlight) and value.flight.pending:
+            raise Fault("registers of a wgmma are read before its group has been waited for")
         for position in positions:
             value = value[position]
         return value
 
     return apply(op, compute)
+
+
+def _only_names_registers(op: Op) -> bool:
+    """Does the value go to inline PTX only that reads nothing: an empty text, or another wgmma instruction?"""
+    users = [use.owner for use in op.operation.results[0].uses]
+    texts = [u.attributes["asm_string"].value if u.name == "llvm.inline_asm" else "read" for u in users]
+    return all(not text.strip() or "wgmma" in text for text in texts)
 
 
 @meaning("llvm.insertvalue")

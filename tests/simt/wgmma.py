@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from .build import Op, Step, meaning
 from .bulk import swizzled
 from .code import Wait, waiting
 from .faults import Divergence, Fault, Unsupported
-from .frames import Frame
+from .frames import Flight, Frame, InFlight
 from .kinds import Kind
 from .matrices import elements, factor_a
 from .memory import Memory
@@ -35,6 +36,28 @@ def _is_whole(frame: Frame) -> bool:
         return False
     rows = threads.reshape(-1, GROUP)
     return bool((rows[:, 0] % GROUP == 0).all() and (rows[:, -1] - rows[:, 0] == GROUP - 1).all())
+
+
+@dataclass
+class _Issued:
+    """A product of one warpgroup that is under way; ``stamps`` of its reads are for the race detector."""
+
+    flight: Flight
+    stamps: list[Any] = field(default_factory=list)
+
+
+def _warpgroups(frame: Frame) -> list[Frame]:
+    if not _is_whole(frame):
+        raise Divergence("wgmma needs whole warpgroups")
+    if frame.count == GROUP:
+        return [frame]
+    return [frame.child(np.arange(first, first + GROUP)) for first in range(0, frame.count, GROUP)]
+
+
+def _groups(part: Frame) -> list[list[_Issued]]:
+    """Groups of products of a warpgroup that have not been waited for; the last one is open."""
+    by_warpgroup: dict[int, list[list[_Issued]]] = part.unit.state.setdefault("wgmma", {})
+    return by_warpgroup.setdefault(int(part.threads[0]), [[]])
 
 
 def tile(
@@ -81,32 +104,32 @@ def multiply(
     names: tuple[str, str],
     k_major: tuple[bool, bool],
     scales: tuple[bool, int, int],
-) -> list[Any]:
+) -> InFlight:
     """``sums`` (columns / 2 registers) plus A times B, for each warpgroup of the frame.
 
     ``a``: a descriptor (one value) or the four registers of A; ``b``: a descriptor.  ``scales``: whether the old sums count,
     and the signs of A and B.
     """
-    if not _is_whole(frame):
-        raise Divergence("wgmma needs whole warpgroups")
     k_bytes = 32
     integer = names[0] in ("s8", "u8")
     dtype = np.dtype(np.int32) if integer else np.dtype(np.float32)
     old = np.stack([frame.per_thread(value) for value in sums], axis=-1)
     new = np.empty_like(old, dtype=dtype)
-    for group in range(frame.count // GROUP):
+    flight = Flight(frame.count // GROUP)
+    for group, part in enumerate(_warpgroups(frame)):
         threads = slice(group * GROUP, (group + 1) * GROUP)
-        part = frame if frame.count == GROUP else frame.child(np.arange(group * GROUP, (group + 1) * GROUP))
-        right = _from_shared(part, _one(b, threads), columns, k_bytes, names[1], k_major=k_major[1])
+        issued = _Issued(flight)
+        right = _from_shared(part, issued, _one(b, threads), columns, k_bytes, names[1], k_major=k_major[1])
         if isinstance(a, (list, tuple)):
             raw = factor_a(part, [frame.per_thread(register)[threads] for register in a])
             left = elements(raw.reshape(_ROWS, -1), names[0])
         else:
-            left = _from_shared(part, _one(a, threads), _ROWS, k_bytes, names[0], k_major=k_major[0])
+            left = _from_shared(part, issued, _one(a, threads), _ROWS, k_bytes, names[0], k_major=k_major[0])
         product = left @ right.T * (scales[1] * scales[2])
         fragments = _to_fragments(product, columns)
         new[threads] = (fragments + (old[threads] if scales[0] else 0)).astype(dtype)
-    return [np.ascontiguousarray(new[:, i]) for i in range(new.shape[1])]
+        _groups(part)[-1].append(issued)
+    return InFlight.of([np.ascontiguousarray(new[:, i]) for i in range(new.shape[1])], flight)
 
 
 def _one(value: Any, threads: slice) -> int:
@@ -118,13 +141,13 @@ def _one(value: Any, threads: slice) -> int:
     return int(mine[0]) & ((1 << 64) - 1)
 
 
-def _from_shared(part: Frame, descriptor: int, rows: int, k_bytes: int, name: str, *, k_major: bool) -> Any:
+def _from_shared(part: Frame, issued: _Issued, descriptor: int, rows: int, k_bytes: int, name: str, *, k_major: bool) -> Any:
     size = _SIZES[name]
     window = int(np.atleast_1d(part.shared_base)[0])
     memory = part.unit.memory
     raw, places = tile(memory, part.unit.shared_base, window, descriptor, rows, k_bytes, size, k_major=k_major)
     if part.unit.races is not None:
-        part.unit.races.read_by_tensor_cores(part, places.reshape(-1))
+        issued.stamps.append(part.unit.races.begin_read(part, places.reshape(-1)))
     return elements(np.ascontiguousarray(raw).reshape(rows, -1), name)
 
 
@@ -149,8 +172,7 @@ def _(op: Op) -> Step:
 
     def step(frame: Frame) -> None:
         env = frame.env
-        new = multiply(frame, env[sums], env[a], env[b], shape[1], names, k_major, scales)
-        env[op.results[0]] = tuple(new)
+        env[op.results[0]] = multiply(frame, env[sums], env[a], env[b], shape[1], names, k_major, scales)
 
     return step
 
@@ -186,6 +208,7 @@ def _(frame: Frame, bound: Bound) -> None:
         major,
         (scale, signs[0], signs[1]),
     )
+    bound.flight = new.flight
     for register, value in zip(target, new, strict=True):
         bound.write(register, value)
 
@@ -206,15 +229,20 @@ def _(op: Op) -> None:
 
 
 def commit(frame: Frame) -> None:
-    """End a group of products."""
-    if frame.unit.races is not None:
-        frame.unit.races.commit_tensor_cores(frame)
+    """End a group of products of each warpgroup."""
+    for part in _warpgroups(frame):
+        _groups(part).append([])
 
 
 def wait(frame: Frame, allowed: int) -> None:
     """All but the last ``allowed`` groups of products are done."""
-    if frame.unit.races is not None:
-        frame.unit.races.wait_tensor_cores(frame, allowed)
+    for part in _warpgroups(frame):
+        groups = _groups(part)
+        while len(groups) - 1 > allowed:
+            for issued in groups.pop(0):
+                issued.flight.pending -= 1
+                for stamp in issued.stamps:
+                    part.unit.races.acquire_stamp(part, stamp)
 
 
 @meaning("nvvm.wgmma.commit.group.sync.aligned")
