@@ -12,6 +12,7 @@ from mlirstack.passes.cuda.device_code import TranslateKernels
 from mlirstack.passes.cuda.dispatches import FormDispatches
 from mlirstack.passes.cuda.launches import InlineLaunches
 from mlirstack.passes.cuda.map_kernels import MapKernels
+from mlirstack.passes.cuda.merge_reductions import MergeReductions
 from mlirstack.passes.cuda.nvvm import NVVM_STEPS
 from mlirstack.passes.cuda.outline_copies import OutlineCopies
 from mlirstack.passes.cuda.planned import TabulateKernels, WritePlan
@@ -103,6 +104,7 @@ def _dispatches(arch: str, prefer: str) -> Stage:
         "linalg",
         (
             *SLICES,
+            MergeReductions(),
             FormDispatches(arch, prefer),
             Pass("canonicalize"),
             Pass("cse"),

@@ -126,6 +126,13 @@ CASES: dict[str, tuple[str, Callable[..., Any], tuple[torch.Tensor, ...]]] = {
     "columns": ("rows", lambda x: x.sum(0), (random(1000, 36),)),
     "maxima of columns": ("rows", lambda x: x.amax(0), (random(100, 36),)),
     "the middle dimension": ("rows", lambda x: x.amax(1), (random(3, 50, 36),)),
+    "everything": ("rows", lambda x: x.sum(), (random(64, 1000),)),
+    "several dimensions": ("rows", lambda x: x.mean((0, 2)), (random(5, 6, 40),)),
+    "group norm": ("rows", nn.GroupNorm(2, 8), (random(3, 8, 6, 6),)),
+    "instance norm": ("rows", nn.InstanceNorm2d(5), (random(3, 5, 7, 9),)),
+    "layer norm over two dimensions": ("rows", nn.LayerNorm((5, 9)), (random(3, 5, 9),)),
+    "softmax over channels": ("rows", lambda x: x.softmax(1), (random(2, 50, 36),)),
+    "values and positions": ("rows", lambda x: tuple(x.max(-1)), (random(20, 300, few=True),)),
     "few long rows": ("rows", lambda x: x.sum(-1), (random(2, 300000),)),
 }  # fmt: skip
 

@@ -57,10 +57,11 @@ class Combined:
 
     def neutral(self, kernel: Kernel, start: Sequence[Any]) -> list[Any]:
         """Partial results of nothing.  ``start``: what the outputs hold before the op (None where unknown)."""
-        return [
-            dialect("arith").ConstantOp(kind, _neutral(op, kind)).result
-            for op, kind in zip(self.combiners, self.types, strict=True)
-        ]
+        return [dialect("arith").ConstantOp(a.type, a).result for a in self.neutral_attributes()]
+
+    def neutral_attributes(self) -> list[Any]:
+        """The neutral elements, as attributes."""
+        return [_neutral(op, kind) for op, kind in zip(self.combiners, self.types, strict=True)]
 
     def term(self, operands: Sequence[Any], indices: Sequence[Any], forms: Replace) -> list[Any]:
         """What one point of the space contributes; ``forms`` as in :meth:`Node.inline`."""
