@@ -49,12 +49,12 @@ def check_sizes(name: str, target: str, sizes: tuple[int, ...]) -> None:
     model = zoo.get(name)
     compiled = api.compile(model.module, model.inputs, dynamic_shapes=model.dynamic_shapes, target=target)
     for size in sizes:
-        inputs = _resized(model.inputs, model.dynamic_shapes or (), size)
+        inputs = resized(model.inputs, model.dynamic_shapes or (), size)
         accuracy = compare_answers(call(compiled, inputs), reference(model.module, inputs))
         assert accuracy.ok, f"size {size}: {accuracy.reason}"
 
 
-def _resized(inputs: tuple[Any, ...], dimensions: tuple[dict[int, Any] | None, ...], size: int) -> tuple[Any, ...]:
+def resized(inputs: tuple[Any, ...], dimensions: tuple[dict[int, Any] | None, ...], size: int) -> tuple[Any, ...]:
     """Inputs whose dynamic dimensions are ``size`` long: the first rows, repeated."""
     changed = []
     for original, dynamic in zip(inputs, dimensions, strict=True):

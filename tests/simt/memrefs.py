@@ -228,6 +228,24 @@ def _inner_stride(view: View, group: list[int]) -> Any:
     return view.strides[group[-1]]
 
 
+@meaning("memref.reshape")
+def _(op: Op) -> Step:
+    source, shape = op.operands
+    shape_kind, wanted = op.operand_kinds[1], op.kind.layout[0]
+
+    def step(frame: Frame) -> None:
+        view, sizes = View(frame.env[source]), []
+        for axis, size in enumerate(wanted):
+            place = View(frame.env[shape]).address([np.int64(axis)], shape_kind.element.bytes)
+            given = load(frame, place, shape_kind.space, shape_kind.element).astype(np.int64)
+            sizes.append(given if size == DYNAMIC else np.int64(size))
+        if any((a != b).any() for a, b in zip(view.strides, row_major(list(view.sizes)), strict=True)):
+            raise Unsupported("memref.reshape of a view that is not dense")
+        frame.env[op.results[0]] = memref(view.base, view.offset, sizes, row_major(sizes))
+
+    return step
+
+
 @meaning("memref.view")
 def _(op: Op) -> Step:
     source, shift, *dynamic = op.operands
