@@ -135,11 +135,12 @@ def _dims_of_size(operand: Operand) -> tuple[int | None, ...]:
 
 
 def _linear(operand: Operand, loops: int) -> Linear | None:
-    """None where an index is not a sum of loops times constants."""
+    """None where an index is not a sum of loops times constants, or falls as a loop rises."""
     if operand.tensor is None:
         return None
     rows = [_coefficients(expression, loops) for expression in operand.map.results]
-    return tuple(row for row in rows if row is not None) if None not in rows else None
+    known_rows = tuple(row for row in rows if row is not None)
+    return known_rows if len(known_rows) == len(rows) and all(c >= 0 for row in known_rows for c in row) else None
 
 
 def _coefficients(expression: Any, loops: int) -> tuple[int, ...] | None:
