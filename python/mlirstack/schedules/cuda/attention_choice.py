@@ -60,7 +60,7 @@ def _fma_candidates(attention: Attention, device: Device) -> list[Parameters]:
 def _mma_candidates(attention: Attention, device: Device) -> list[Parameters]:
     """Two fragments a warp read K and V half as often, where registers allow it."""
     width = max(attention.width, attention.value_width)
-    order = [(4, 2, 64), (4, 1, 64), (8, 1, 64)] if width <= 64 else [(4, 1, 64), (8, 1, 64), (4, 1, 32)]
+    order = [(4, 2, 64), (4, 1, 64)] if width <= 64 else [(4, 1, 64), (8, 1, 64), (4, 1, 32)]
     if width > 128:
         order = [(4, 1, 32), (8, 1, 32)]
     if attention.rows <= 64:
@@ -176,6 +176,7 @@ def _persistent(scores: Scores, consumers: int, blocks: int, device: Device) -> 
     """Tiles of unequal length balance better one by one; equal ones overlap their begin with the end of the one before."""
     attention = scores.attention
     tiles = -(-attention.rows // (64 * consumers)) * attention.batch
-    if tiles <= device.multiprocessors * blocks:
+    crowded = consumers == 3 and scores.edge is not None  # 160 registers do not hold a loop over tiles as well
+    if tiles <= device.multiprocessors * blocks or crowded:
         return [False]
     return [False, True] if scores.edge is not None else [True, False]

@@ -13,7 +13,7 @@ from typing import Any
 from mlirstack.bindings import dialect, ir
 from mlirstack.passes import functions
 from mlirstack.passes.abi import PREPARE, PREPARED
-from mlirstack.passes.regions import clone_with, external_values
+from mlirstack.passes.regions import clone_with, external_values, is_constant
 from mlirstack.schedules.cuda.attention_expression import Expressions, Position, is_elementwise, is_iota, leaves
 from mlirstack.schedules.cuda.attention_match import Attention, find
 from mlirstack.schedules.cuda.attention_scores import scores_of
@@ -83,13 +83,13 @@ def _reads_iota(node: Node) -> bool:
 def _with_index(node: Node, mapping: dict[Any, Any]) -> Any:
     """A copy of an elementwise op that counts loops instead of reading a constant 0, 1, 2, …"""
     kept = [i for i, operand in enumerate(node.inputs) if operand.tensor is None or not is_iota(operand.tensor)]
-    outputs = list(node.op.operands)[len(node.inputs) :]
+    outputs = [mapping.get(value, value) for value in list(node.op.operands)[len(node.inputs) :]]
     inputs = [mapping.get(node.inputs[i].value, node.inputs[i].value) for i in kept]
     maps = [node.inputs[i].map for i in kept] + [operand.map for operand in node.outputs]
     op = _generic(inputs, outputs, maps, node.iterators)
     arguments = [op.regions[0].blocks[0].arguments[i] for i in range(len(maps))]
     with ir.InsertionPoint(op.regions[0].blocks[0]):
-        values = dict(zip((node.body.arguments[i] for i in kept), arguments, strict=False))
+        values = mapping | dict(zip((node.body.arguments[i] for i in kept), arguments, strict=False))
         values |= dict(zip(list(node.body.arguments)[len(node.inputs) :], arguments[len(kept) :], strict=True))
         for i, operand in enumerate(node.inputs):
             if i not in kept:
@@ -216,12 +216,20 @@ def _recompute(attention: Attention, mask: Tensor) -> bool:
             with node.op.location:
                 kind = ir.RankedTensorType(node.op.results[0].type)
                 values[node.op.operands[len(node.inputs)]] = dialect("tensor").EmptyOp(kind.shape, kind.element_type).result
+                values |= _own_constants(node.op)
                 values[node.op.results[0]] = _with_index(node, values).results[0]
     for node in attention.nodes:
         for i, operand in enumerate(node.op.operands):
             if operand == mask.value:
                 node.op.operands[i] = values[nodes[-1].op.results[0]]
     return True
+
+
+def _own_constants(op: Any) -> dict[Any, Any]:
+    """Copies, at the insertion point, of the scalar constants that the body of ``op`` reads from outside."""
+    producers = [functions.defining_op(value) for value in external_values(op)]
+    scalars = [p for p in producers if p is not None and is_constant(p) and not isinstance(p.results[0].type, ir.ShapedType)]
+    return {producer.results[0]: producer.clone().operation.results[0] for producer in scalars}
 
 
 def _prepared_nodes(value: Any) -> list[Node]:

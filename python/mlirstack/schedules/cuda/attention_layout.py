@@ -7,7 +7,6 @@ The notation is that of CuTe's layouts.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -140,25 +139,3 @@ def inverse(layout: Layout) -> Dimension | None:
         result.insert(0, (size, stride))
         expected *= size
     return dimension(result) if layout.offset == 0 else None
-
-
-def common_digits(dimensions: Sequence[Dimension], size: int) -> tuple[list[int], list[list[int]]] | None:
-    """Cut several dimensions of one size at the same places.
-
-    Returns the sizes of the digits, most significant first, and for each dimension the stride of each digit; None where
-    one of them cannot be cut at another's places.
-    """
-    cuts = {1, size}
-    for digits in dimensions:
-        cuts.update(size_of(digits[i:]) for i in range(len(digits)))
-    ordered = sorted(cuts)
-    if any(high % low for low, high in itertools.pairwise(ordered)):
-        return None
-    sizes = [high // low for low, high in itertools.pairwise(ordered)][::-1]
-    strides = []
-    for digits in dimensions:
-        pieces = split(digits, sizes)
-        if pieces is None:
-            return None
-        strides.append([piece[0][1] if piece else 0 for piece in pieces])
-    return sizes, strides
