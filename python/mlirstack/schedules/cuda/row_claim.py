@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from mlirstack.bindings import ir
 from mlirstack.ir import kernels
 from mlirstack.passes import functions
 from mlirstack.passes.grouping import outermost
@@ -23,7 +24,7 @@ def claim(operations: Sequence[Any]) -> list[list[Any]]:
     block = _Block([op.operation for op in operations])
     groups: list[list[Any]] = []
     for op in block.operations:
-        if block.is_free(op) and kernel_class(op, any_scalar=True) == kernels.REDUCTION:
+        if block.is_free(op) and _class_of(op) == kernels.REDUCTION:
             group = block.grown(op)
             if group:
                 block.taken.update(group)
@@ -56,7 +57,8 @@ class _Block:
             return []
         refused: set[Any] = set()
         while True:
-            wanted = [op for op in (*self._using(group), *self._feeding(group)) if op not in refused]
+            near = (*self._using(group), *self._beside(group), *self._feeding(group))
+            wanted = [op for op in near if op not in refused]
             if not wanted:
                 return self._ordered(group)
             if self._is_rows({*group, wanted[0]}):
@@ -70,6 +72,14 @@ class _Block:
         users = {self._outermost(use) for op in group for result in op.results for use in result.uses}
         return (op for op in self._ordered(users & self._number.keys()) if op not in group and self._can_join(op))
 
+    def _beside(self, group: set[Any]) -> Iterator[Any]:
+        """Reductions of what the reductions of the group read."""
+        read = {value for op in group if _class_of(op) == kernels.REDUCTION for value in list(op.operands)[:-1]}
+        users = {self._outermost(use) for value in read if isinstance(value.type, ir.RankedTensorType) for use in value.uses}
+        for op in self._ordered(users & self._number.keys()):
+            if op not in group and self.is_free(op) and _class_of(op) == kernels.REDUCTION:
+                yield op
+
     def _feeding(self, group: set[Any]) -> Iterator[Any]:
         """Elementwise ops whose results only the group reads, and which are not the end of a product's kernel."""
         producers = {producer for op in group for producer in self._producers(op)}
@@ -79,8 +89,7 @@ class _Block:
                 yield op
 
     def _can_join(self, op: Any) -> bool:
-        joining = (kernels.ELEMENTWISE, kernels.REDUCTION)
-        return self.is_free(op) and kernel_class(op, any_scalar=True) in joining
+        return self.is_free(op) and _class_of(op) in (kernels.ELEMENTWISE, kernels.REDUCTION)
 
     def _is_rows(self, group: set[Any]) -> bool:
         return self._is_convex(group) and row_plan(KernelGraph(self._ordered(group))) is not None
@@ -107,4 +116,12 @@ class _Block:
 
 def _is_root(op: Any) -> bool:
     roots = (kernels.CONTRACTION, kernels.CONVOLUTION, kernels.POOLING)
-    return op.name.startswith("linalg.") and op.name != "linalg.fill" and kernel_class(op, any_scalar=True) in roots
+    return op.name.startswith("linalg.") and op.name != "linalg.fill" and _class_of(op) in roots
+
+
+def _class_of(op: Any) -> str:
+    """The class of an op; a reduction with several results is one too."""
+    found = kernel_class(op, any_scalar=True)
+    if found == kernels.OTHER and op.name == "linalg.generic" and row_plan(KernelGraph([op])) is not None:
+        return kernels.REDUCTION
+    return found
