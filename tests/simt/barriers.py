@@ -296,7 +296,12 @@ def _(op: Op) -> Wait:
 
 
 @meaning(
-    "nvvm.mbarrier.inval", "nvvm.fence.mbarrier.init", "nvvm.prefetch", "nvvm.prefetch.tensormap", "nvvm.setmaxregister"
+    "nvvm.mbarrier.inval",
+    "nvvm.fence.mbarrier.init",
+    "nvvm.prefetch",
+    "nvvm.prefetch.tensormap",
+    "nvvm.setmaxregister",
+    "nvvm.memory.barrier",
 )
 def _(op: Op) -> None:
     """Nothing to do here: barriers are visible at once, and registers are not counted."""

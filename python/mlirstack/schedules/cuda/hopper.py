@@ -56,9 +56,10 @@ def arrive(barrier: Any) -> None:
     dialect("nvvm").MBarrierArriveOp(barrier, results=results)
 
 
-def arrive_expecting(kernel: Kernel, barrier: Any, size: int) -> None:
+def arrive_expecting(kernel: Kernel, barrier: Any, size: Number) -> None:
     """Arrive, and announce ``size`` bytes that copies will bring before the phase may end."""
-    dialect("nvvm").MBarrierArriveExpectTxOp(barrier, kernel.integer(size).value, results=[kernel.i64])
+    raw = size if isinstance(size, Int) else kernel.integer(size)
+    dialect("nvvm").MBarrierArriveExpectTxOp(barrier, raw.value, results=[kernel.i64])
 
 
 def of_block(pointer: Any, block: Int) -> Any:
@@ -199,10 +200,11 @@ def arrive_at_named_barrier(kernel: Kernel, number: Number, threads: int) -> Non
     dialect("nvvm").BarrierArriveOp(kernel.integer(threads).value, barrierId=raw.value)
 
 
-def cluster_barrier(*, aligned: bool) -> None:
-    """All threads of the cluster wait for each other.  Orders no memory: its release form is a ``MEMBAR.ALL.GPU``."""
+def cluster_barrier(*, aligned: bool, ordered: bool = False) -> None:
+    """All threads of the cluster wait for each other.  Orders no memory unless ``ordered``, which is a ``MEMBAR.ALL.GPU``:
+    then what was written before, to the shared memory of any block, is seen after it."""
     nvvm = dialect("nvvm")
-    nvvm.ClusterArriveRelaxedOp(aligned=aligned)
+    (nvvm.ClusterArriveOp if ordered else nvvm.ClusterArriveRelaxedOp)(aligned=aligned)
     nvvm.ClusterWaitOp(aligned=aligned)
 
 
@@ -387,6 +389,16 @@ def wgmma_commit() -> None:
 def wgmma_wait(pending: int) -> None:
     """Until at most ``pending`` groups are unfinished."""
     dialect("nvvm").WgmmaWaitGroupSyncOp(pending)
+
+
+def wgmma_finish() -> None:
+    """Until all groups are finished, before their results are read.
+
+    The fence keeps ptxas from moving what reads accumulators above the wait, single conversions to 16 bits for example.  It
+    would then run all wgmmas of the loop one after the other (warning C7514; matrix products took 1.6 times as long).
+    """
+    wgmma_wait(0)
+    dialect("nvvm").MembarOp(ir.Attribute.parse("#nvvm.mem_scope<cta>"))
 
 
 def pin(kernel: Kernel, struct: Any, count: int, operands: Operands) -> Any:

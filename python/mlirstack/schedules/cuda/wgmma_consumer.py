@@ -48,7 +48,7 @@ class Consumer:
             skipped = self._skip(stage)
             second = number.equals(1)
             stage = Stage(second.select(skipped.index, stage.index), second.select(skipped.phase, stage.phase))
-            first, step = first + number * step, step * 2
+            first, step = first + number * step, 2 * step
 
         def compute_tile(work: Int, index: Int, phase: Int) -> Sequence[Any]:
             place, stage = block.place(work), Stage(index, phase)
@@ -61,7 +61,7 @@ class Consumer:
             self._finish(sums, place)
             return stage.index, stage.phase
 
-        kernel.loop(first, block.problem.work, step, [stage.index, stage.phase], compute_tile)
+        block.each_tile(first, step, stage, compute_tile)
         self._store.finish()
 
     # ------------------------------------------------------------------------------------------------------------- turns
@@ -106,7 +106,7 @@ class Consumer:
 
         zeros = [hopper.zero_accumulators(kernel, tile.accumulators, problem.operands) for _ in range(tile.blocks)]
         index, phase, *sums = kernel.loop(low, high, 1, [stage.index, stage.phase, *zeros], step)
-        hopper.wgmma_wait(0)
+        hopper.wgmma_finish()
         after = Stage(index, phase)
         self._release(ring.previous(after))
         return after, [hopper.accumulator_values(kernel, s, tile.accumulators, problem.operands) for s in sums]

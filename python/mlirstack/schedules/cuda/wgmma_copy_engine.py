@@ -188,7 +188,7 @@ class _Loop:
         if k_tiles > ahead:
             carried = kernel.loop(0, k_tiles - ahead, 1, carried, lambda i, *c: self._body(c, first + i + ahead))
         carried = kernel.loop(0, min(ahead, k_tiles), 1, carried, lambda i, *c: self._body(c, None))
-        hopper.wgmma_wait(0)
+        hopper.wgmma_finish()
         kernel.barrier()
         return [hopper.accumulator_values(kernel, s, count, self._operands) for s in carried[2:]]
 
