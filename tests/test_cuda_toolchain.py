@@ -371,8 +371,17 @@ ptxas info    : Function properties for two
 ptxas info    : Used 14 registers, used 0 barriers
 """
     found = parse_resources(output)
-    assert dataclasses.astuple(found["one"]) == (168, 256, 20, 16)
-    assert dataclasses.astuple(found["two"]) == (14, 0, 0, 0)
+    assert dataclasses.astuple(found["one"]) == (168, 256, 20, 16, None)
+    assert dataclasses.astuple(found["two"]) == (14, 0, 0, 0, None)
+
+
+def test_what_costs_speed_is_read_per_kernel() -> None:
+    output = """ptxas info    : (C7514) Potential Performance Loss: wgmma.mma_async instructions are serialized due to something in \
+the function 'one'
+ptxas info    : Compiling entry function 'one' for 'sm_90a'
+ptxas info    : Used 168 registers, used 1 barriers
+"""
+    assert parse_resources(output)["one"].warning == "C7514: wgmma.mma_async instructions are serialized due to something"
 
 
 @pytest.mark.parametrize(

@@ -301,7 +301,7 @@ def _(op: Op) -> Wait:
     "nvvm.prefetch",
     "nvvm.prefetch.tensormap",
     "nvvm.setmaxregister",
-    "nvvm.memory.barrier",
+    "llvm.fence",
 )
 def _(op: Op) -> None:
     """Nothing to do here: barriers are visible at once, and registers are not counted."""

@@ -22,12 +22,16 @@ _TRAILER = b"\n// PTX that this cubin was made from\n"
 
 @dataclass(frozen=True)
 class KernelResources:
-    """What ptxas allots to one kernel.  Sizes in bytes; ``spill_bytes`` are the stores and loads of spilled registers."""
+    """What ptxas allots to one kernel.  Sizes in bytes; ``spill_bytes`` are the stores and loads of spilled registers.
+
+    ``warning`` is what ptxas found to cost speed, such as wgmmas that it runs one after the other.
+    """
 
     registers: int
     static_shared_bytes: int
     spill_bytes: int
     stack_bytes: int
+    warning: str | None = None
 
 
 @dataclass(frozen=True)
@@ -98,12 +102,14 @@ _KERNEL = re.compile(r"Compiling entry function '([^']+)'")
 _FRAME = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 _USED = re.compile(r"Used (\d+) registers")
 _SHARED = re.compile(r"(\d+) bytes smem")
+_LOSS = re.compile(r"\((C\d+)\) Potential Performance Loss: (.*?)\s+in the function '([^']+)'")
 
 
 def parse_resources(output: str) -> dict[str, KernelResources]:
     """``{kernel: resources}`` of what ``ptxas -v`` prints."""
     found: dict[str, KernelResources] = {}
     kernel, frame = "", (0, 0, 0)
+    losses = {match[3]: f"{match[1]}: {' '.join(match[2].split())}" for match in _LOSS.finditer(output)}
     for line in output.splitlines():
         if match := _KERNEL.search(line):
             kernel, frame = match[1], (0, 0, 0)
@@ -111,7 +117,8 @@ def parse_resources(output: str) -> dict[str, KernelResources]:
             frame = (int(match[1]), int(match[2]), int(match[3]))
         elif (match := _USED.search(line)) and kernel:
             shared = _SHARED.search(line)
-            found[kernel] = KernelResources(int(match[1]), int(shared[1]) if shared else 0, frame[1] + frame[2], frame[0])
+            static = int(shared[1]) if shared else 0
+            found[kernel] = KernelResources(int(match[1]), static, frame[1] + frame[2], frame[0], losses.get(kernel))
             kernel = ""
     return found
 

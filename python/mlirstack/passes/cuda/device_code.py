@@ -127,9 +127,10 @@ def _merged(module: Any) -> Any:
 
 
 def _declared(op: Any) -> str:
-    """What two declarations of one symbol must agree on: the type, not the attributes that passes have found out."""
-    kind = "function_type" if op.operation.name == "llvm.func" else "global_type"
-    return str(op.attributes[kind])
+    """What two declarations of one symbol must agree on: of functions the type, not what passes have found out besides."""
+    if op.operation.name == "llvm.func":
+        return str(op.attributes["function_type"])
+    return ", ".join(f"{name} = {op.attributes[name]}" for name in op.attributes)
 
 
 def _body(kernels: Any) -> list[Any]:

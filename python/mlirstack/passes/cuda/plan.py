@@ -189,6 +189,7 @@ class KernelInfo:
     static_shared_bytes: int | None = None
     spill_bytes: int | None = None
     stack_bytes: int | None = None
+    warning: str | None = None  # of ptxas, about speed
 
 
 @dataclass(frozen=True)

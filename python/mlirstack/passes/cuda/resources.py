@@ -102,6 +102,7 @@ def kernel_table(plan: LaunchPlan, listings: Mapping[str, str]) -> str:
     )
     spilled = [kernel.name for kernel in plan.kernels if kernel.spill_bytes]
     notes = [f"registers spill to memory in: {', '.join(spilled)}"] if spilled else []
+    notes += [f"ptxas on {kernel.name}: {kernel.warning}" for kernel in plan.kernels if kernel.warning]
     return "\n".join([heading, *notes, "", *lines]) + "\n"
 
 

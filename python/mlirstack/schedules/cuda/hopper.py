@@ -398,7 +398,8 @@ def wgmma_finish() -> None:
     would then run all wgmmas of the loop one after the other (warning C7514; matrix products took 1.6 times as long).
     """
     wgmma_wait(0)
-    dialect("nvvm").MembarOp(ir.Attribute.parse("#nvvm.mem_scope<cta>"))
+    llvm = dialect("llvm")
+    llvm.FenceOp(llvm.AtomicOrdering.acq_rel, syncscope="block")
 
 
 def pin(kernel: Kernel, struct: Any, count: int, operands: Operands) -> Any:
