@@ -120,7 +120,8 @@ CASES: dict[str, tuple[str, Callable[..., Any], tuple[torch.Tensor, ...]]] = {
     "short rows": ("rows", lambda x: x.softmax(-1), (random(100, 20),)),
     "odd rows": ("rows", lambda x: x.softmax(-1), (random(9, 1025),)),
     "softmax in bf16": ("rows", lambda x: x.softmax(-1), (random(5, 4096, dtype=BF16),)),
-    "rows longer than the registers": ("rows", lambda x: x.softmax(-1), (random(2, 70001),)),
+    "rows of a cluster": ("rows", lambda x: x.softmax(-1), (random(2, 40004),)),
+    "rows longer than a cluster's registers": ("rows", lambda x: x.softmax(-1), (random(2, 270001),)),
     "layer norm": ("rows", nn.LayerNorm(768), (random(10, 768),)),
     "RMS norm": ("rows", nn.RMSNorm(1000), (random(5, 1000),)),
     "columns": ("rows", lambda x: x.sum(0), (random(1000, 36),)),
@@ -175,6 +176,7 @@ VARIED: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
     "transpose": (lambda x: x.t() * 2, (random(68, 100),)),
     "rows": (lambda x: x.softmax(-1), (random(3, 2052),)),
     "long rows": (lambda x: x.sum(-1), (random(2, 40000),)),
+    "rows of clusters": (nn.RMSNorm(16388), (random(2, 16388),)),
     "argmax": (lambda x: x.argmax(-1), (random(2, 4000, few=True),)),
     "columns": (lambda x: x.sum(0), (random(700, 68),)),
 }
@@ -215,6 +217,7 @@ def test_choices_follow_the_sizes() -> None:
     assert chosen(softmax, empty(1000, 1024))[0]["team"] == 32
     assert chosen(softmax, empty(100, 4096))[0]["team"] == 512
     assert chosen(softmax, empty(100, 32768))[0]["mode"] == "resident"
+    assert chosen(softmax, empty(100, 65536))[0]["cluster"] == 4
     assert chosen(total, empty(3, 1 << 20))[0]["mode"] == "split"
     assert chosen(total, empty(4096, 4096))[0]["mode"] == "resident"
     assert chosen(torch.relu, empty(64, 64, dtype=BF16))[0]["vector"] == 8

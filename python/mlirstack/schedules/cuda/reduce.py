@@ -10,13 +10,14 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mlirstack.bindings import dialect, ir
-from mlirstack.schedules.cuda import vectors
+from mlirstack.schedules.cuda import hopper, vectors
 from mlirstack.schedules.cuda.values import Int
 
 if TYPE_CHECKING:
     from mlirstack.schedules.cuda.kernel import Kernel
 
 WARP = 32
+_LARGEST_CLUSTER = 8
 Combine = Callable[[list[Any], list[Any]], list[Any]]  # (earlier, later) → both
 
 
@@ -92,3 +93,51 @@ class BlockReducer:
             vectors.load(kernel, value.type, place(position, lane & (warps - 1)))[0] for position, value in enumerate(values)
         ]
         return across_lanes(kernel, gathered, combine, warps)
+
+
+class ClusterReducer:
+    """Reductions over all threads of a cluster; every thread gets the result.
+
+    The blocks' own results go to the shared memory of all blocks, which every thread then reads in the order of the blocks.
+    As in :class:`BlockReducer`, two halves of that memory take turns.
+    """
+
+    def __init__(self, kernel: Kernel, scratch: Any, values: int, cluster: int) -> None:
+        self._kernel, self._cluster, self._values, self._turn = kernel, cluster, values, 0
+        self._block = BlockReducer(kernel, scratch, values)
+        self._gathered = kernel.offset(scratch, BlockReducer.scratch_bytes(kernel.threads, values))
+        self._is_first = True
+
+    @staticmethod
+    def scratch_bytes(threads: int, values: int) -> int:
+        """Bytes of shared memory for reductions of up to ``values`` scalars in blocks of ``threads``."""
+        return BlockReducer.scratch_bytes(threads, values) + 2 * 8 * _LARGEST_CLUSTER * values
+
+    def __call__(self, values: Sequence[Any], combine: Combine) -> list[Any]:
+        """``values`` of all threads, combined by a commutative ``combine``; all threads of the cluster call it."""
+        kernel, thread = self._kernel, self._kernel.thread()
+        values = self._block(values, combine)
+        if self._is_first:
+            hopper.cluster_barrier(aligned=True)  # all blocks have started: their shared memory is there
+            self._is_first = False
+        half = self._turn * 8 * _LARGEST_CLUSTER * self._values
+        self._turn ^= 1
+
+        def place(position: int, block: Int | int) -> Any:
+            return kernel.offset(self._gathered, block * (8 * self._values) + (half + 8 * position))
+
+        def tell() -> None:
+            for position, value in enumerate(values):
+                mine = place(position, hopper.block_in_cluster(kernel))
+                vectors.store(kernel, [value], hopper.of_block(mine, thread))
+
+        kernel.when(thread < self._cluster, tell)
+        hopper.cluster_barrier(aligned=True, ordered=True)
+        parts = [
+            [vectors.load(kernel, value.type, place(position, block))[0] for position, value in enumerate(values)]
+            for block in range(self._cluster)
+        ]
+        total = parts[0]
+        for part in parts[1:]:
+            total = combine(total, part)
+        return total

@@ -16,8 +16,9 @@ from mlirstack.schedules.cuda.device import Device
 from mlirstack.schedules.cuda.emitter import Parameters
 from mlirstack.schedules.cuda.graph import KernelGraph
 from mlirstack.schedules.cuda.reduce import WARP
-from mlirstack.schedules.cuda.row_kernel import SCHEDULE, RowKernel, Shape, allocate_partials
+from mlirstack.schedules.cuda.row_kernel import RowKernel, allocate_partials
 from mlirstack.schedules.cuda.row_plan import RowPlan, row_plan
+from mlirstack.schedules.cuda.row_team import SCHEDULE, Shape
 
 STREAMED_BYTES = 32 << 20  # a kernel that moves more leaves nothing useful in the L2 cache (50 MB on an H200)
 _STEPS = 4  # steps of the loop of a block, where there is much to read
@@ -25,7 +26,7 @@ _HELD = 64  # registers of a thread for values of the row; 32 in blocks of 1024,
 
 
 class Rows:
-    """Parameters: ``mode`` (resident, looped or split), and those of :class:`~mlirstack.schedules.cuda.row_kernel.Shape`."""
+    """Parameters: ``mode`` (resident, looped or split), and those of :class:`~mlirstack.schedules.cuda.row_team.Shape`."""
 
     name = SCHEDULE
     kernel_class = kernels.REDUCTION
@@ -47,10 +48,11 @@ class Rows:
         mode, shape = _best(plan, device)
         found = [(mode, shape), (mode, replace(shape, stream=not shape.stream))]
         for team in _teams(plan, shape.vector):
-            other = _resident(plan, shape, team)
+            other = _resident(plan, replace(shape, cluster=1), team)
             if other is not None:
                 found.append(("resident", other))
-        looped = _looped(plan, shape)
+        found += [("resident", clustered) for clustered in _clustered(plan, replace(shape, cluster=1), device)]
+        looped = _looped(plan, replace(shape, cluster=1))
         found += [("looped", looped), ("looped", replace(looped, count=2 * looped.count))]
         if plan.can_split:
             found += [("split", _split(plan, replace(looped, count=count), device)) for count in (2, 4, 8)]
@@ -90,7 +92,7 @@ def _emit_split(function: Any, plan: RowPlan, shape: Shape) -> None:
 def _parameters(mode: str, shape: Shape) -> Parameters:
     return {
         "mode": mode, "threads": shape.threads, "team": shape.team, "vector": shape.vector, "count": shape.count,
-        "splits": shape.splits, "stream": shape.stream,
+        "splits": shape.splits, "cluster": shape.cluster, "stream": shape.stream,
     }  # fmt: skip
 
 
@@ -106,7 +108,8 @@ def _best(plan: RowPlan, device: Device) -> tuple[str, Shape]:
         resident = _resident(plan, shape, team)
         if resident is not None:
             return "resident", resident
-    return "looped", looped
+    clustered = _clustered(plan, shape, device)
+    return ("resident", clustered[0]) if clustered else ("looped", looped)
 
 
 def _teams(plan: RowPlan, vector: int) -> list[int]:
@@ -140,6 +143,26 @@ def _resident(plan: RowPlan, shape: Shape, team: int) -> Shape | None:
     if held > (_HELD if threads <= 512 else _HELD // 2):
         return None
     return replace(shape, threads=threads, team=team, count=count)
+
+
+def _clustered(plan: RowPlan, shape: Shape, device: Device) -> list[Shape]:
+    """Kernels whose teams are clusters of blocks, for rows that do not fit into the registers of one; the best first.
+
+    Two blocks of 512 threads fit on a multiprocessor, so that one reads while the other waits for its cluster.
+    """
+    length = plan.column_count // shape.vector
+    if device.capability < 90 or not plan.along_columns or length < 4096:
+        return []
+    words = sum(max(1, vectors.bytes_of(a.tensor.element) // 4) for a in plan.full_reads)
+    found = []
+    for threads in (512, 1024):
+        for cluster in (2, 4, 8):
+            team = threads * cluster
+            count = -(-length // team)
+            if count * shape.vector * max(1, words) <= _HELD // 2:
+                found.append(replace(shape, threads=threads, team=team, count=count, cluster=cluster))
+                break
+    return found
 
 
 def _looped(plan: RowPlan, shape: Shape) -> Shape:
