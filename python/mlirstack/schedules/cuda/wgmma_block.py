@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from mlirstack.schedules.cuda import hopper
-from mlirstack.schedules.cuda.hopper import Ring
+from mlirstack.schedules.cuda.hopper import Ring, Stage
 from mlirstack.schedules.cuda.kernel import Kernel
 from mlirstack.schedules.cuda.raster import Place, Raster
 from mlirstack.schedules.cuda.values import Int
-from mlirstack.schedules.cuda.wgmma_tile import WgmmaProblem
+from mlirstack.schedules.cuda.wgmma_tile import PIECE_BYTES, WgmmaProblem
 
 
 class WgmmaBlock:
     """A block of the kernel being written; made at the begin of the kernel's body.
 
-    ``steps``: a parameter that holds the problem's steps of K.
+    ``steps``: a parameter that holds the problem's steps of K.  ``clusters``: clusters of the grid.
     """
 
-    def __init__(self, kernel: Kernel, problem: WgmmaProblem, steps: Int) -> None:
+    def __init__(self, kernel: Kernel, problem: WgmmaProblem, steps: Int, clusters: int) -> None:
         tile = problem.tile
         self.kernel = kernel
         self.problem = problem
@@ -28,7 +28,7 @@ class WgmmaBlock:
         self.thread = kernel.thread()
         self.rank = hopper.block_in_cluster(kernel) if tile.cluster > 1 else kernel.integer(0)
         self.first = kernel.block_index() // tile.cluster  # tile of the cluster
-        self.clusters = kernel.grid_size() // tile.cluster
+        self.clusters = clusters
         self.ring = Ring(kernel, kernel.offset(self.shared, problem.barriers), tile.stages, tile.releases)
         self._steps = steps
         self._raster = Raster(*problem.tiles, tile.group)
@@ -44,8 +44,8 @@ class WgmmaBlock:
             hopper.publish_barriers()
             for tensor_map in tensor_maps:
                 hopper.prefetch_tensor_map(tensor_map)
-            for block in range(tile.split if tile.split > 1 else 0):
-                kernel.when(self.rank.equals(block), partial(self._expect_sums, block))
+            if tile.split > 1:
+                self._expect_sums()
 
         kernel.when(hopper.is_first_thread(self.thread), initialize)
         kernel.barrier()
@@ -61,16 +61,26 @@ class WgmmaBlock:
         """The barrier on which the sums of the cluster's other blocks count."""
         return self.kernel.offset(self.shared, consumer * hopper.BARRIER_BYTES + self.problem.arrivals)
 
-    def expected_bytes(self, block: int) -> int:
-        """Sums that each warpgroup of this block of the cluster gets."""
-        tile = self.tile
-        return (tile.split - 1) * len(tile.owned(block)) * hopper.WARPGROUP * 16
+    def _expect_sums(self) -> None:
+        """Announce the sums that each warpgroup gets from the other blocks; their number may depend on the block."""
+        kernel, tile = self.kernel, self.tile
+        sizes = [(tile.split - 1) * len(tile.owned(block)) * PIECE_BYTES for block in range(tile.split)]
+        expected = kernel.integer(sizes[0])
+        for block, size in enumerate(sizes):
+            if size != sizes[0]:
+                expected = self.rank.equals(block).select(kernel.integer(size), expected)
+        for consumer in range(tile.consumers):
+            hopper.arrive_expecting(kernel, self.arrived(kernel.integer(consumer)), expected)
 
-    def _expect_sums(self, block: int) -> None:
-        if self.expected_bytes(block):
-            for consumer in range(self.tile.consumers):
-                barrier = self.arrived(self.kernel.integer(consumer))
-                hopper.arrive_expecting(self.kernel, barrier, self.expected_bytes(block))
+    def each_tile(self, first: Int, step: Int | int, stage: Stage, body: Callable[[Int, Int, Int], Sequence[Any]]) -> None:
+        """``body(tile, stage's index, its phase)`` for the cluster's tiles; it returns the next stage's index and phase.
+
+        Blocks that share K have one tile each.
+        """
+        if self.tile.split > 1:
+            body(first, stage.index, stage.phase)
+            return
+        self.kernel.loop(first, self.problem.work, step, [stage.index, stage.phase], body)
 
     def place(self, work: Int) -> Place:
         """First row and column of this block's tile in the cluster's tile ``work``, and its product."""

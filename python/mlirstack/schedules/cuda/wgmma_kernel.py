@@ -41,11 +41,12 @@ def write_wgmma(function: Any, problem: WgmmaProblem, device: Device, schedule: 
     rows, columns = (tile.columns, tile.rows) if problem.swapped else (tile.rows, tile.columns)
     direct = [number for number, staged in enumerate(problem.staged) if not staged]
     epilogue = Epilogue(kernel, contraction, tile_rows=rows, tile_columns=columns, stores=direct)
+    clusters = min(problem.work, device.multiprocessors // tile.cluster) if tile.split == 1 else problem.work
     steps = kernel.opaque(problem.steps)  # the main loops stay loops: unrolled, the producer would run out of registers
     registers = _REGISTERS.get(tile.consumers) if tile.blocks * tile.accumulators >= _MANY_ACCUMULATORS else None
 
     with kernel.body():
-        block = WgmmaBlock(kernel, problem, steps)
+        block = WgmmaBlock(kernel, problem, steps, clusters)
         block.begin([left, right, *(tensor_map for tensor_map in output_maps if tensor_map is not None)])
         group = block.thread // hopper.WARPGROUP
 
@@ -61,6 +62,4 @@ def write_wgmma(function: Any, problem: WgmmaProblem, device: Device, schedule: 
 
         kernel.either(group.equals(0), produce, consume)
         block.end()
-    resident = device.multiprocessors // tile.cluster * tile.cluster
-    blocks = problem.work * tile.cluster
-    kernel.launch((blocks if tile.split > 1 else min(blocks, resident),), shared_bytes=problem.shared_bytes)
+    kernel.launch((clusters * tile.cluster,), shared_bytes=problem.shared_bytes)

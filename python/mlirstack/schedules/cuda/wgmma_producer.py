@@ -58,8 +58,7 @@ class Producer:
 
             return kernel.loop(low, high, 1, [index, phase], copy_step)
 
-        first = ring.first()
-        kernel.loop(block.first, block.problem.work, block.clusters, [first.index, first.phase], copy_tile)
+        block.each_tile(block.first, block.clusters, ring.first(), copy_tile)
 
     def _copy(self, source: Source, stage: Int, step: Int, row: Int, axes: Sequence[Int]) -> None:
         """One factor's part of a stage."""

@@ -55,6 +55,7 @@ class StoreTile:
         self._thread = thread
         self._shared = shared
         self._boxes = 0  # boxes of the tile so far
+        self._buffer: Any = None  # of the box in hand
         outputs = problem.contraction.outputs
         self._bytes = [vectors.bytes_of(output.access.tensor.element) for output in outputs]
         chunks = problem.tile.blocks * problem.tile.warpgroup_columns // STORE_COLUMNS
@@ -75,7 +76,8 @@ class StoreTile:
         columns = [column + (thread.column + group) for group in range(0, tile.warpgroup_columns, _GROUP)]
         first_rows = [row + block * hopper.WGMMA_ROWS for block in range(tile.blocks)]
         rows = [[first + (thread.row + half) for half in _HALVES] for first in first_rows]
-        groups = STORE_COLUMNS // _GROUP
+        # One output needs no more than half a box at a time: fewer registers.  Boxes of several would be open at once.
+        groups = STORE_COLUMNS // _GROUP // (2 if len(self._maps) == 1 else 1)
         chunks = [(block, group) for block in range(tile.blocks) for group in range(0, len(columns), groups)]
         for position, (block, group) in enumerate(chunks):
             for ahead, start in chunks[position : position + 2]:  # the next chunk's operands arrive during this one
@@ -88,7 +90,7 @@ class StoreTile:
             for output, out in enumerate(self._maps):
                 runs = [[half[output] for half in halves] for halves in parts]
                 if out is not None:
-                    self._stage(output, runs, first_rows[block], column + group * _GROUP, batch)
+                    self._stage(output, runs, group, first_rows[block], column, batch)
                     continue
                 for place, halves in zip(columns[group : group + groups], runs, strict=True):
                     for own_row, run in zip(rows[block], halves, strict=True):
@@ -126,23 +128,34 @@ class StoreTile:
         if any(self._maps):
             self._kernel.when(hopper.is_first_thread(self._thread.number), lambda: hopper.wait_stores(0))
 
-    def _stage(self, output: int, groups: Sequence[Sequence[Run]], row: Int, column: Int, batch: Sequence[Int]) -> None:
-        """Boxes of one output: all groups of 64 columns, as many as 128 bytes hold at a time."""
-        columns = hopper.SWIZZLE // self._bytes[output]
-        step = columns // _GROUP
-        for first in range(0, len(groups), step):
-            buffer = self._acquire()
+    def _stage(
+        self, output: int, runs: Sequence[Sequence[Run]], group: int, row: Int, column: Int, batch: Sequence[Int]
+    ) -> None:
+        """Some groups of 8 columns, ``group`` the first, of an output whose boxes begin at ``row`` and ``column``.
+
+        A box is sent when its last group is written.
+        """
+        groups = hopper.SWIZZLE // self._bytes[output] // _GROUP  # of a box
+        for start in range(0, len(runs), groups):
+            part, first = runs[start : start + groups], group + start
+            if first % groups == 0:
+                self._buffer = self._acquire()
             write = self._write_16 if self._bytes[output] == 2 else self._write_32
-            write(buffer, groups[first : first + step])
-            hopper.fence_shared()
-            self._meet()
-            place = [column + first * _GROUP, row, *reversed(batch)]
+            write(self._buffer, part, first % groups)
+            if (first + len(part)) % groups == 0:
+                place = [column + (first // groups * groups) * _GROUP, row, *reversed(batch)]
+                self._send(self._maps[output], place)
 
-            def send(buffer: Any = buffer, place: Sequence[Int] = place) -> None:
-                hopper.tensor_store(self._maps[output], buffer, place)
-                hopper.commit_stores()
+    def _send(self, output_map: Any, place: Sequence[Int]) -> None:
+        """Let the copy engine store the box in hand."""
+        hopper.fence_shared()
+        self._meet()
 
-            self._kernel.when(hopper.is_first_thread(self._thread.number), send)
+        def store() -> None:
+            hopper.tensor_store(output_map, self._buffer, place)
+            hopper.commit_stores()
+
+        self._kernel.when(hopper.is_first_thread(self._thread.number), store)
 
     def _acquire(self) -> Any:
         """The next buffer, once the copy engine has read it.
@@ -162,22 +175,22 @@ class StoreTile:
     def _meet(self) -> None:
         hopper.named_barrier(self._kernel, self._thread.warpgroup + 1, hopper.WARPGROUP)
 
-    def _write_16(self, buffer: Any, groups: Sequence[Sequence[Run]]) -> None:
-        """16-bit elements: two groups of 8 columns are four 8 by 8 matrices."""
+    def _write_16(self, buffer: Any, groups: Sequence[Sequence[Run]], first: int) -> None:
+        """16-bit elements, from group ``first`` of the box: two groups of 8 columns are four 8 by 8 matrices."""
         kernel, lane = self._kernel, self._thread.lane
         line = kernel.offset(buffer, (self._thread.warp * 16 + (lane & 15)) * hopper.SWIZZLE)
         for group in range(0, len(groups), 2):
             registers = [pack_pair(kernel, *run) for halves in groups[group : group + 2] for run in halves]
-            chunk = self._swizzled((lane >> 4) + group, lane & 7)
+            chunk = self._swizzled((lane >> 4) + (first + group), lane & 7)
             hopper.store_matrix(kernel.offset(line, chunk), registers)
 
-    def _write_32(self, buffer: Any, groups: Sequence[Sequence[Run]]) -> None:
-        """32-bit elements: each thread has 8 bytes of a row."""
+    def _write_32(self, buffer: Any, groups: Sequence[Sequence[Run]], first: int) -> None:
+        """32-bit elements, from group ``first`` of the box: each thread has 8 bytes of a row."""
         kernel, lane = self._kernel, self._thread.lane
         for half, distance in enumerate(_HALVES):
             line = kernel.offset(buffer, (self._thread.row + distance) * hopper.SWIZZLE)
             for group, halves in enumerate(groups):
-                chunk = self._swizzled(((lane & 3) >> 1) + 2 * group, (lane >> 2) & 7)
+                chunk = self._swizzled(((lane & 3) >> 1) + 2 * (first + group), (lane >> 2) & 7)
                 vectors.store(kernel, halves[half], kernel.offset(line, chunk + (lane & 1) * 8))
 
     def _swizzled(self, chunk: Int, row: Number) -> Int:
