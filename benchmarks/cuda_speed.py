@@ -6,6 +6,7 @@ compared with eager in float64 over poisoned memory.  A row that hangs or crashe
     python benchmarks/cuda_speed.py build built --group gemm,rows          # no GPU needed
     python benchmarks/cuda_speed.py run built --json results.json           # on the GPU machine
     python benchmarks/cuda_speed.py table results.json                      # as Markdown
+    python benchmarks/cuda_speed.py tune-build candidates --group gemm      # then: mlirstack tune run candidates --table …
 """
 
 from __future__ import annotations
@@ -14,9 +15,6 @@ import argparse
 import importlib
 import json
 import math
-import os
-import select
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -76,68 +74,65 @@ def _kernels(artifact: Any) -> list[dict[str, Any]]:
     return list(json.loads(artifact.files["plan.json"])["kernels"])
 
 
+# ------------------------------------------------------------------------------------------------------------------ tune
+
+
+def tune_build(arguments: argparse.Namespace) -> int:
+    """Build the kernels of cases in all ways worth trying, for `mlirstack tune run`."""
+    from mlirstack.api import program_of
+    from mlirstack.tune.build import build_set
+
+    programs = (program_of(*case.make(), name=case.name) for case in cases(arguments.group, arguments.only))
+    found = build_set(
+        programs, f"cuda:{arguments.arch}", Path(arguments.directory), count=arguments.candidates,
+        report=lambda line: print(line, flush=True),
+    )  # fmt: skip
+    return 0 if found.problems else 1
+
+
 # ------------------------------------------------------------------------------------------------------------------- run
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Measure all built cases in a worker process, which is replaced when a case hangs or kills it."""
+    from mlirstack.errors import WorkerLostError
+    from mlirstack.supervised import Supervised
+
     wanted = [c.name for c in cases(arguments.group, arguments.only) if (Path(arguments.directory) / c.name).is_dir()]
-    results, worker = [], None
+    results: list[dict[str, Any]] = []
     deadline = time.monotonic() + arguments.budget
-    for name in wanted:
-        if time.monotonic() > deadline:
-            results.append({"case": name, "error": "not run: the time budget was spent"})
-            continue
-        worker = worker or _start_worker(arguments)
-        result = _ask(worker, name, arguments.timeout)
-        if result is None:
-            worker.kill()
-            worker = None
-            result = {"case": name, "error": f"no answer within {arguments.timeout} s, or the process died"}
-        elif result.pop("fatal", False):
-            worker.kill()
-            worker = None
-        results.append(result)
-        print(_line(result), flush=True)
-        if arguments.json:
-            Path(arguments.json).write_text(json.dumps(results, indent=1))
-    if worker:
-        worker.kill()
+    command = [sys.executable, __file__, "worker", arguments.directory, "--compile", arguments.compile]
+    with Supervised(command, timeout=arguments.timeout) as process:
+        for name in wanted:
+            if time.monotonic() > deadline:
+                results.append({"case": name, "error": "not run: the time budget was spent"})
+                continue
+            try:
+                result = process.ask(name)
+            except WorkerLostError as error:
+                result = {"case": name, "error": error.message}
+            results.append(result)
+            print(_line(result), flush=True)
+            if arguments.json:
+                Path(arguments.json).write_text(json.dumps(results, indent=1))
     return 0 if all("error" not in r and r["ok"] for r in results) else 1
 
 
-def _start_worker(arguments: argparse.Namespace) -> subprocess.Popen[str]:
-    command = [sys.executable, __file__, "worker", arguments.directory, "--compile", arguments.compile]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=dict(os.environ))
-
-
-def _ask(worker: subprocess.Popen[str], name: str, timeout: float) -> dict[str, Any] | None:
-    assert worker.stdin and worker.stdout
-    try:
-        worker.stdin.write(name + "\n")
-        worker.stdin.flush()
-    except BrokenPipeError:
-        return None
-    ready, _, _ = select.select([worker.stdout], [], [], timeout)
-    line = worker.stdout.readline() if ready else ""
-    return json.loads(line) if line else None
-
-
 def worker(arguments: argparse.Namespace) -> int:
-    """Read names of cases from standard input, write one line of JSON for each."""
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # whatever libraries print goes to standard error
+    """Measure the cases that the parent process names."""
+    from mlirstack.supervised import serve
+
     by_name = {case.name: case for case in cases(None, None)}
-    for line in sys.stdin:
-        name = line.strip()
+
+    def answer(name: str, tell: Any) -> dict[str, Any]:
         try:
-            result = measure_case(by_name[name], Path(arguments.directory) / name, arguments.compile)
+            return measure_case(by_name[name], Path(arguments.directory) / name, arguments.compile)
         except Exception as error:  # whatever a case does wrong is its result
-            text = f"{type(error).__name__}: {error}".splitlines()
-            fatal = "CUDA" in str(error) or "cuda" in str(error)
-            result = {"case": name, "error": " ".join(text)[:500], "fatal": fatal}
-        answers.write(json.dumps(result) + "\n")
-        answers.flush()
+            if "cuda" in str(error).lower():
+                raise  # the device may be lost to this process
+            return {"case": name, "error": " ".join(f"{type(error).__name__}: {error}".split())[:500]}
+
+    serve(answer)
     return 0
 
 
@@ -145,14 +140,14 @@ def measure_case(case: Case, directory: Path, compile_mode: str) -> dict[str, An
     """Accuracy and device time of one case: ours, eager, torch.compile."""
     import torch
 
-    from mlirstack.compare.device_timing import time_on_device
+    from mlirstack.compare.device_timing import poison_memory, rotations, time_on_device
 
     module, inputs = case.make()
     module, inputs = module.cuda().eval(), tuple(x.cuda() for x in inputs)
     parameters = {**dict(module.named_parameters()), **dict(module.named_buffers())}
-    copies = max(1, min(8, math.ceil(180e6 / max(case.bytes, 1))))
     data = [
-        ({k: v.detach().clone() for k, v in parameters.items()}, tuple(x.clone() for x in inputs)) for _ in range(copies)
+        ({k: v.detach().clone() for k, v in parameters.items()}, tuple(x.clone() for x in inputs))
+        for _ in range(rotations(case.bytes))
     ]
     reference_module = (case.eager() if case.eager else module).cuda().eval()
 
@@ -161,7 +156,7 @@ def measure_case(case: Case, directory: Path, compile_mode: str) -> dict[str, An
 
     ours = [_load(directory, p) for p, _ in data]
     expected, precision = _precise(module, inputs)
-    _poison(case.bytes)
+    poison_memory(case.bytes)
     with torch.no_grad():
         got = ours[0](*inputs)
         torch.cuda.synchronize()
@@ -209,14 +204,6 @@ def _precise(module: Any, inputs: tuple[Any, ...]) -> tuple[Any, str]:
         except torch.cuda.OutOfMemoryError:
             torch.cuda.empty_cache()
     raise MemoryError("no reference fits into the device's memory")
-
-
-def _poison(count: int) -> None:
-    """Leave NaN in the memory that the allocator hands out next."""
-    import torch
-
-    pieces = [torch.full((max(count, 1 << 20) // 4,), float("nan"), device="cuda") for _ in range(3)]
-    del pieces
 
 
 def _error(answer: Any, expected: Any) -> float:
@@ -278,14 +265,15 @@ def main() -> int:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(required=True)
-    for function in (build, run, worker):
-        command = commands.add_parser(function.__name__, help=(function.__doc__ or "").splitlines()[0])
+    for function in (build, run, worker, tune_build):
+        command = commands.add_parser(function.__name__.replace("_", "-"), help=(function.__doc__ or "").splitlines()[0])
         command.add_argument("directory")
         command.add_argument("--group", help="comma-separated groups")
         command.add_argument("--only", help="comma-separated parts of names")
         command.set_defaults(function=function)
-        if function is build:
+        if function in (build, tune_build):
             command.add_argument("--arch", default="sm_90a")
+            command.add_argument("--candidates", type=int, default=10, help="of each kernel (tune-build)")
         else:
             command.add_argument("--compile", default="default", choices=["default", "max-autotune", "none"])
         if function is run:

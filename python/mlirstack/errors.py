@@ -162,3 +162,11 @@ class DeviceError(MlirstackError):
 
 class DeviceMemoryError(DeviceError):
     """A device has not enough free memory; the message says how many bytes were asked for."""
+
+
+class WorkerLostError(MlirstackError):
+    """A supervised process died, said nothing in time, or failed; ``doing`` is the last step that it told of."""
+
+    def __init__(self, message: str, doing: Any = None) -> None:
+        super().__init__(message)
+        self.doing = doing

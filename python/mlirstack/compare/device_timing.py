@@ -18,6 +18,7 @@ from mlirstack.compare.timing import Timing
 Calls = Sequence[Callable[[], object]]
 _GRAPH_SECONDS = 1.5e-3  # long against the time of a launch
 _MAX_CALLS = 400
+_ROTATED_BYTES = 180e6  # more than three times the second-level cache of an H200
 
 
 def time_on_device(
@@ -43,6 +44,17 @@ def time_on_device(
     return {
         name: Timing(statistics.median(times), min(times), len(times), graphs[name][1]) for name, times in samples.items()
     }
+
+
+def rotations(size: int, *, most: int = 8) -> int:
+    """How many sets of data of ``size`` bytes calls should take turns over, so that none finds its own in the cache."""
+    return max(1, min(most, math.ceil(_ROTATED_BYTES / max(size, 1))))
+
+
+def poison_memory(size: int) -> None:
+    """Leave NaN in the memory that torch's allocator hands out next for tensors of up to ``size`` bytes."""
+    pieces = [torch.full((max(size, 1 << 20) // 4,), math.nan, device="cuda") for _ in range(3)]
+    del pieces
 
 
 def _capture(calls: Calls) -> tuple[torch.cuda.CUDAGraph, int]:
