@@ -11,10 +11,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from simt.host import Program, _array
-from simt.kinds import kind_of
+from simt.host import Program
 from simt.launch import Options, run_blocks
-from simt.models import as_tensor
 from simt.tensor_maps import TensorMap
 
 from mlirstack.api import Lowering
@@ -24,9 +22,14 @@ from mlirstack.passes.cuda.plan import Argument, Buffer, Check, Copy, Fill, Laun
 from mlirstack.passes.cuda.plan_writer import plan_of
 from mlirstack.targets.cuda.specialize import specialize
 
+_DTYPES = {
+    "f64": torch.float64, "f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16, "i64": torch.int64,
+    "i32": torch.int32, "i16": torch.int16, "i8": torch.int8, "i1": torch.bool,
+}  # fmt: skip
 
-def run_model_by_plan(lowering: Lowering, inputs: Sequence[Any]) -> list[torch.Tensor]:
-    """The results of a model that was lowered for CUDA up to the stage ``gpu``."""
+
+def run_model_by_plan(lowering: Lowering, inputs: Sequence[Any]) -> list[Any]:
+    """The results of a model that was lowered for CUDA up to the stage ``gpu``, as tensors and numbers."""
     signature, parameters = lowering.program.signature, lowering.program.parameters
     leaves, _ = torch.utils._pytree.tree_flatten((tuple(inputs), {}))
     arguments = [
@@ -34,16 +37,19 @@ def run_model_by_plan(lowering: Lowering, inputs: Sequence[Any]) -> list[torch.T
     ]
     with lowering.payload.context, ir.Location.unknown():
         plan = LaunchPlan.from_json(plan_of(lowering.payload).to_json())
-        results = run_launch_plan(plan, lowering.payload, arguments)
-    return [as_tensor(array, result.dtype) for array, result in zip(results, signature.results, strict=True)]
+        return run_launch_plan(plan, lowering.payload, arguments)
 
 
 def run_launch_plan(plan: LaunchPlan, module: Any, arguments: Sequence[Any]) -> list[Any]:
-    """The results of ``@main`` as arrays; ``module`` has the kernels, before NVVM."""
+    """The results of ``@main``; ``module`` has the kernels, before NVVM."""
     prepare, main = plan.function("prepare"), plan.function("main")
     assert main is not None
     prepared = _Call(plan, prepare, module).run(arguments, []) if prepare is not None else []
     return _Call(plan, main, module).run(arguments, prepared)
+
+
+def _bytes_of(tensor: torch.Tensor) -> Any:
+    return tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy()
 
 
 class _Call:
@@ -57,8 +63,8 @@ class _Call:
 
     def run(self, arguments: Sequence[Any], prepared: Sequence[Any]) -> list[Any]:
         given = [(prepared if i.source == "prepared" else arguments)[i.index] for i in self.function.inputs]
-        tensors = {n: _array(value) for n, value in enumerate(given) if self.function.inputs[n].shape is not None}
-        shapes = {n: array.shape for n, array in tensors.items()}
+        tensors = {n: value for n, value in enumerate(given) if self.function.inputs[n].shape is not None}
+        shapes = {n: tuple(tensor.shape) for n, tensor in tensors.items()}
         scalars = {n: value for n, value in enumerate(given) if n not in tensors}
         planned = specialize(self.function, shapes, scalars)
         arena = self.memory.allocate(planned.arena_bytes or 0, "arena")
@@ -68,7 +74,7 @@ class _Call:
         return [
             self._read(planned.buffers[result.buffer], self.addresses[result.buffer], tensors)
             if result.buffer >= 0
-            else np.asarray(result.value)
+            else result.value
             for result in planned.results
         ]
 
@@ -78,16 +84,19 @@ class _Call:
             return arena + buffer.offset
         address = self.memory.allocate(int(buffer.bytes), f"{buffer.kind} {buffer.index}")  # type: ignore[arg-type]
         if buffer.kind == "input":
-            self.memory.write_array(address, tensors[buffer.index])
+            self.memory.write_array(address, _bytes_of(tensors[buffer.index]))
         elif buffer.kind == "constant":
             data = np.frombuffer(self.plan.constants[buffer.index].bytes(), np.uint8)
             assert data.size == buffer.bytes
             self.memory.write_array(address, data)
         return address
 
-    def _read(self, buffer: Buffer, address: int, tensors: dict[int, Any]) -> Any:
-        shape = tensors[buffer.index].shape if buffer.kind == "input" else buffer.shape
-        return self.memory.read_array(address, tuple(shape), np.dtype(kind_of(ir.Type.parse(buffer.element)).dtype))
+    def _read(self, buffer: Buffer, address: int, tensors: dict[int, Any]) -> torch.Tensor:
+        shape = tuple(tensors[buffer.index].shape if buffer.kind == "input" else buffer.shape)
+        if not buffer.bytes:
+            return torch.empty(shape, dtype=_DTYPES[buffer.element])
+        data = self.memory.read_array(address, (int(buffer.bytes),), np.dtype(np.uint8))  # type: ignore[arg-type]
+        return torch.from_numpy(data).view(_DTYPES[buffer.element]).reshape(shape)
 
     def _step(self, step: Any) -> None:
         match step:
