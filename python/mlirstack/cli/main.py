@@ -9,10 +9,11 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-# command → module; the function has the name of the command
+# command → module; the function, or the group of commands, has the name of the command
 _COMMANDS = {
     "lower": "mlirstack.cli.lower",
     "compare": "mlirstack.cli.compare",
+    "tune": "mlirstack.cli.tune",
     "pipelines": "mlirstack.cli.pipelines",
     "checks": "mlirstack.cli.checks",
     "doctor": "mlirstack.cli.doctor",
@@ -20,6 +21,7 @@ _COMMANDS = {
 _SUMMARIES = {
     "lower": "Lower a model stage by stage; write one numbered file per stage.",
     "compare": "Compare targets with eager: error, compile time, run time.",
+    "tune": "Time kernels in all ways worth trying; keep the fastest in a table.",
     "pipelines": "Print the stage tables, with the pass pipeline of each stage.",
     "checks": "Write the CHECK lines of a FileCheck test; lint such tests.",
     "doctor": "Check versions, tools and devices; which targets are usable.",
@@ -38,8 +40,11 @@ class _LazyCommands(TyperGroup):
         if ctx.invoked_subcommand is None and "--help" in sys.argv[1:2]:
             return typer.main.get_command(_summary_app(cmd_name))
         module = importlib.import_module(_COMMANDS[cmd_name])
+        command = getattr(module, cmd_name)
+        if isinstance(command, typer.Typer):
+            return typer.main.get_command(command)
         application = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-        application.command(cmd_name, epilog=getattr(module, "EXAMPLES", None))(getattr(module, cmd_name))
+        application.command(cmd_name, epilog=getattr(module, "EXAMPLES", None))(command)
         return typer.main.get_command(application)
 
 

@@ -22,18 +22,23 @@ def load_mlir(path: Path) -> Program:
     The entry is ``@main``, or the only public function under another name, which becomes ``@main``.  All its arguments are
     inputs.  Raises :class:`UsageError` for files that are missing, invalid, or without an entry.
     """
-    module = read_module(path, new_context())
+    return program_of_module(read_module(path, new_context()), path.stem, place=str(path))
+
+
+def program_of_module(module: Any, name: str, *, place: str | None = None) -> Program:
+    """As :func:`load_mlir`, for a module in memory; ``place`` names it in errors."""
+    place = place or name
     level = detect_level(module)
     if level == "llvm":
         raise UsageError(
-            f"{path} is in the LLVM dialect, where the arguments of the model cannot be told any more",
+            f"{place} is in the LLVM dialect, where the arguments of the model cannot be told any more",
             hint="give a file of an earlier level",
         )
-    entry = _entry(module, path)
-    return Program(path.stem, module, level, _signature(entry, path), {})
+    entry = _entry(module, place)
+    return Program(name, module, level, _signature(entry, place), {})
 
 
-def _entry(module: Any, path: Path) -> Any:
+def _entry(module: Any, place: str) -> Any:
     public = []
     for op in functions(module):
         name = ir.StringAttr(op.attributes["sym_name"]).value
@@ -49,14 +54,14 @@ def _entry(module: Any, path: Path) -> Any:
         return op
     names = ", ".join(f"@{name}" for name, _ in public) or "none"
     raise UsageError(
-        f"{path} has no function @{ENTRY}", hint=f"name the entry @{ENTRY}, or leave one public function (now: {names})"
+        f"{place} has no function @{ENTRY}", hint=f"name the entry @{ENTRY}, or leave one public function (now: {names})"
     )
 
 
-def _signature(entry: Any, path: Path) -> Signature:
+def _signature(entry: Any, place: str) -> Signature:
     function_type = ir.FunctionType(ir.TypeAttr(entry.attributes["function_type"]).value)
-    inputs = [_type(str(t), f"arg{i}", path) for i, t in enumerate(function_type.inputs)]
-    results = [_type(str(t), f"result{i}", path) for i, t in enumerate(function_type.results)]
+    inputs = [_type(str(t), f"arg{i}", place) for i, t in enumerate(function_type.inputs)]
+    results = [_type(str(t), f"result{i}", place) for i, t in enumerate(function_type.results)]
     arguments = tuple(
         ArgumentSpec(f"arg{i}", "input", shape, dtype, leaf=i) for i, (shape, dtype) in enumerate(inputs)
     )  # fmt: skip
@@ -77,11 +82,11 @@ def _signature(entry: Any, path: Path) -> Signature:
     )
 
 
-def _type(text: str, name: str, path: Path) -> tuple[tuple[Dim, ...] | None, str]:
+def _type(text: str, name: str, place: str) -> tuple[tuple[Dim, ...] | None, str]:
     """Shape (None: a scalar) and dtype of an MLIR type; dynamic dimensions are called ``arg0_1`` after place and axis."""
     shape, dtype = parse_type(text)
     if dtype is None:
-        raise UsageError(f"{path}: @{ENTRY} takes or returns a value of type {text}, which no torch value has")
+        raise UsageError(f"{place}: @{ENTRY} takes or returns a value of type {text}, which no torch value has")
     if shape is None:
         return None, dtype
     return tuple(f"{name}_{axis}" if size is None else size for axis, size in enumerate(shape)), dtype

@@ -12,13 +12,15 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mlirstack.errors import UsageError
-from mlirstack.schedules.cuda.graph import KernelGraph, Node, Operand
+
+if TYPE_CHECKING:  # tables are read and written on machines without MLIR, too
+    from mlirstack.schedules.cuda.graph import KernelGraph, Node, Operand
 
 ENVIRONMENT = "MLIRSTACK_TUNED"
-_SHIPPED = Path(__file__).with_name("tuned.json")
+SHIPPED = Path(__file__).with_name("tuned.json")
 
 Entry = Mapping[str, Any]  # {"name": emitter, parameter: value, …}
 
@@ -43,8 +45,8 @@ def problem(graph: KernelGraph) -> str:
 
 
 def bucket(graph: KernelGraph) -> str:
-    """As :func:`problem`, every loop of more than 16 iterations rounded up to a power of two."""
-    return "; ".join(_describe(node, rounded=True) for node in graph.nodes)
+    """As :func:`problem`, after "about", every loop of more than 16 iterations rounded up to a power of two."""
+    return "about " + "; ".join(_describe(node, rounded=True) for node in graph.nodes)
 
 
 def _describe(node: Node, *, rounded: bool) -> str:
@@ -67,24 +69,33 @@ def _round(size: int) -> int:
     return size if size <= 16 else 1 << (size - 1).bit_length()
 
 
+def files(paths: str | None = None) -> list[Path]:
+    """The tables in the order in which they are asked; ``paths`` as in the environment variable (None: its value)."""
+    paths = os.environ.get(ENVIRONMENT, "") if paths is None else paths
+    own = [Path(path) for path in paths.split(os.pathsep) if path]
+    return [*own, SHIPPED] if SHIPPED.is_file() else own
+
+
+def read_table(file: Path) -> dict[str, dict[str, Entry]]:
+    """``{arch: {problem or bucket: entry}}``; :class:`UsageError` for files that hold anything else."""
+    try:
+        data = json.loads(file.read_text())
+        for entries in data.values():
+            for entry in entries.values():
+                entry["name"]
+    except (OSError, ValueError, AttributeError, TypeError, KeyError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not a table of mlirstack tune"
+        raise UsageError(f"cannot read the tuning table {file}: {reason}", hint=f"see {ENVIRONMENT}") from error
+    return dict(data)
+
+
 @cache
 def _tables(paths: str) -> tuple[Mapping[str, Mapping[str, Entry]], ...]:
-    files = [Path(p) for p in paths.split(os.pathsep) if p]
-    if _SHIPPED.is_file():
-        files.append(_SHIPPED)
-    return tuple(_read(file) for file in files)
-
-
-def _read(file: Path) -> Mapping[str, Mapping[str, Entry]]:
-    try:
-        data: dict[str, dict[str, Entry]] = json.loads(file.read_text())
-    except (OSError, ValueError) as error:
-        raise UsageError(f"cannot read the tuning table {file}: {error}", hint=f"see {ENVIRONMENT}") from error
-    return data
+    return tuple(read_table(file) for file in files(paths))
 
 
 def summary(file: Path) -> Iterator[str]:
     """One line per architecture: how many entries of which emitter."""
-    for arch, entries in _read(file).items():
+    for arch, entries in read_table(file).items():
         counts = Counter(str(entry["name"]) for entry in entries.values())
-        yield f"{arch}: " + ", ".join(f"{count} {name}" for name, count in counts.most_common())
+        yield f"{arch}: " + (", ".join(f"{count} {name}" for name, count in counts.most_common()) or "nothing")
