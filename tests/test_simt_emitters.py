@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import mlirstack as ms
+from mlirstack import api
 from mlirstack.bindings import ir
 from mlirstack.ir.ops import walk
 
@@ -199,6 +200,15 @@ def test_products(sizes: tuple[int, int, int], dtype: torch.dtype, target: str) 
     expected = torch.relu(functional.linear(a.double(), b.double(), bias.double()))
     error = float((emulated.results[0].double() - expected).norm() / expected.norm())
     assert error < TOLERANCE[dtype]
+
+
+def test_product_by_the_transform_dialect() -> None:
+    a, b = random(256, 128, dtype=F16), random(128, 256, dtype=F16, seed=1)
+    program = api.program_of(Model(lambda a, b: a @ b).eval(), (a, b))
+    lowering = api.lower_program(program, api.LowerOptions("cuda:sm_80", to="gpu", schedule="transform"))
+    (result,) = run_model(lowering, (a, b))
+    expected = a.double() @ b.double()
+    assert float((result.double() - expected).norm() / expected.norm()) < TOLERANCE[F16]
 
 
 # ------------------------------------------------------------------------------------------------------- everything else

@@ -288,6 +288,13 @@ def _(op: Op) -> Step:
     return step
 
 
+@meaning("nvvm.mbarrier.expect_tx")
+def _(op: Op) -> Step:
+    pointer, size = op.operands
+    space = op.operand_kinds[0].space
+    return lambda frame: expect_bytes(frame, frame.env[pointer], space, frame.env[size])
+
+
 @waiting("nvvm.mbarrier.try_wait.parity", "nvvm.mbarrier.try_wait.parity.shared")
 def _(op: Op) -> Wait:
     pointer, parity = op.operands[:2]
@@ -301,6 +308,9 @@ def _(op: Op) -> Wait:
     "nvvm.prefetch",
     "nvvm.prefetch.tensormap",
     "nvvm.setmaxregister",
+    "nvvm.memory.barrier",
+    "nvvm.nanosleep",
+    "nvvm.griddepcontrol",
     "llvm.fence",
 )
 def _(op: Op) -> None:

@@ -26,6 +26,7 @@ from . import (  # noqa: F401
     masked,
     matrices,
     memrefs,
+    nvgpu,
     pointers,
     ptx_memory,
     ptx_numbers,

@@ -221,6 +221,24 @@ def _(op: Op) -> Step:
     return step
 
 
+@meaning("nvvm.redux.sync")
+def _(op: Op) -> Step:
+    value, _ = op.operands
+    name = op.text("kind").rstrip(">").split()[-1].split("<")[-1]
+    combine = {"add": np.add, "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor, "fmax": np.fmax}
+    combine |= {"max": np.maximum, "min": np.minimum, "fmin": np.fmin}
+    if name not in combine:
+        raise Unsupported(f"nvvm.redux.sync of kind {name}")
+
+    def step(frame: Frame) -> None:
+        total = frame.per_thread(frame.env[value])
+        for distance in (1, 2, 4, 8, 16):
+            total = combine[name](total, shuffle(frame, total, frame.lane ^ distance))
+        frame.env[op.results[0]] = total
+
+    return step
+
+
 @meaning("gpu.dynamic_shared_memory")
 def _(op: Op) -> Step:
     (result,) = op.results
