@@ -27,6 +27,13 @@
 // CHECK: gpu.all_reduce add %[[WIDE]] uniform
 // CHECK-NEXT: (f32) -> f32
 
+// What torch computes without pow: its square root of minus infinity is NaN.
+// CHECK-LABEL: gpu.func @powers(
+// CHECK: math.sqrt %{{.*}} : f32
+// CHECK: arith.mulf
+// CHECK: arith.divf
+// CHECK: math.powf
+
 // CHECK-LABEL: gpu.func @memory(
 // CHECK: memref.generic_atomic_rmw
 // CHECK: arith.mulf
@@ -60,6 +67,19 @@ gpu.module @kernels {
     memref.store %1, %narrow[%c0] : memref<4xbf16>
     %2 = gpu.all_reduce add %y uniform {} : (bf16) -> bf16
     memref.store %2, %narrow[%c0] : memref<4xbf16>
+    gpu.return
+  }
+  gpu.func @powers(%x: f32, %out: memref<4xf32>) kernel {
+    %c0 = arith.constant 0 : index
+    %half = arith.constant 0.5 : f32
+    %minus_two = arith.constant -2.0 : f32
+    %other = arith.constant 1.5 : f32
+    %0 = math.powf %x, %half : f32
+    memref.store %0, %out[%c0] : memref<4xf32>
+    %1 = math.powf %x, %minus_two : f32
+    memref.store %1, %out[%c0] : memref<4xf32>
+    %2 = math.powf %x, %other : f32
+    memref.store %2, %out[%c0] : memref<4xf32>
     gpu.return
   }
   gpu.func @memory(%x: f32, %out: memref<4xf32>) kernel {

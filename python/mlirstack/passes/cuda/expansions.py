@@ -14,6 +14,7 @@ from typing import Any
 
 from mlirstack.bindings import dialect, ir
 from mlirstack.ir.ops import walk
+from mlirstack.passes import functions as functions_of
 from mlirstack.passes.cuda import expansion_functions as functions
 from mlirstack.pipeline.step import PythonPass
 
@@ -31,8 +32,10 @@ class Function:
 @dataclass(frozen=True)
 class ExpandKernelOps(PythonPass):
     """Before: kernels in gpu, arith, math and memref ops.  After: none of them is one that convert-gpu-to-nvvm refuses,
-    leaves behind or gets wrong: integer powers, powers with exponents of other than 32 bits, 8-bit floats, shuffles of other
-    than 32 bits, reductions of a warp, reductions of narrow floats over a block, atomic products."""
+    leaves behind or gets wrong: integer powers, powers that torch computes otherwise, powers with exponents of other than
+    32 bits, 8-bit floats, shuffles of other than 32 bits, reductions of a warp, reductions of narrow floats over a block,
+    atomic products.
+    """
 
     name = "mlirstack-nvvm-expand"
 
@@ -228,6 +231,40 @@ def _fit_exponent(op: Any) -> None:
     op.erase()
 
 
+def _simplify_power(op: Any) -> None:
+    """``math.powf`` with an exponent that torch does not call ``pow`` for either: products, quotients and square roots.
+
+    Not only faster: the square root of minus infinity is NaN, its power of one half is infinity.
+    """
+    exponent = functions_of.defining_op(op.operands[1])
+    if exponent is None or exponent.name != "arith.constant" or not isinstance(op.results[0].type, ir.FloatType):
+        return
+    form = _POWERS.get(ir.FloatAttr(exponent.attributes["value"]).value)
+    if form is not None:
+        with ir.InsertionPoint(op), op.location:
+            op.results[0].replace_all_uses_with(form(op.operands[0]))
+        op.erase()
+
+
+def _inverse(value: Any) -> Any:
+    one = dialect("arith").ConstantOp(value.type, 1.0).result
+    return dialect("arith").divf(one, value)
+
+
+def _square(value: Any) -> Any:
+    return dialect("arith").mulf(value, value)
+
+
+_POWERS: dict[float, Callable[[Any], Any]] = {
+    0.5: lambda x: dialect("math").sqrt(x),
+    -0.5: lambda x: dialect("math").rsqrt(x),
+    -1.0: _inverse,
+    2.0: _square,
+    3.0: lambda x: dialect("arith").mulf(_square(x), x),
+    -2.0: lambda x: _inverse(_square(x)),
+}
+
+
 def _atomic_kind(op: Any) -> str:
     return str(dialect("arith").AtomicRMWKind(ir.IntegerAttr(op.attributes["kind"]).value))
 
@@ -235,5 +272,6 @@ def _atomic_kind(op: Any) -> str:
 _REWRITES: dict[str, Callable[[Any], None]] = {
     "gpu.all_reduce": _widen_block_reduction,
     "math.fpowi": _fit_exponent,
+    "math.powf": _simplify_power,
     "memref.atomic_rmw": _expand_atomic_product,
 }

@@ -36,8 +36,6 @@ class Approximation:
 
     def __call__(self, op: Any, value: Value) -> Any:
         """The result of ``op`` in its fast form, or None to keep the op."""
-        if op.name == "math.powf":
-            return _power(op, value)
         if len(op.results) != 1 or op.results[0].type != self._kernel.f32 or not self._uses.are_rounded(op.results[0]):
             return None
         found = _FORMS.get(op.name)
@@ -153,15 +151,6 @@ def _one_plus_erf(kernel: Kernel, z: Float) -> Float:
     tail = t * exp2(kernel, (z * z).fma(-LOG2_E, exponent), flush=True)
     negative = arith.CmpFOp(arith.CmpFPredicate.OLT, z.value, kernel.real(0.0).value).result
     return Float(arith.SelectOp(negative, tail.value, (kernel.real(2.0) - tail).value).result)
-
-
-def _power(op: Any, value: Value) -> Any:
-    """x² and x³ as products, which is how torch computes them; None for other powers."""
-    exponent = _constant(op.operands[1])
-    if exponent not in (2.0, 3.0):
-        return None
-    x = Float(value(op.operands[0]))
-    return (x * x if exponent == 2.0 else x * x * x).value
 
 
 def _constant(value: Any) -> float | None:
