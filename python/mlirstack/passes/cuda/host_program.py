@@ -285,6 +285,8 @@ def _groups(op: Any) -> list[list[int]]:
 
 
 def _row(name: str, kernel: Any, threads: int, shared: int) -> KernelInfo:
-    work = [functions.integer(kernel.attributes[key]) if key in kernel.attributes else None for key in (BYTES, FLOPS)]
+    moved, flops = (
+        functions.integer(kernel.attributes[key]) if key in kernel.attributes else None for key in (BYTES, FLOPS)
+    )
     schedule = str(ir.StringAttr(kernel.attributes[SCHEDULE]).value) if SCHEDULE in kernel.attributes else ""
-    return KernelInfo(name, schedule, threads, shared, *work)
+    return KernelInfo(name, schedule, threads, shared, bytes=moved, flops=flops)
