@@ -28,7 +28,7 @@ from cuda_case import Case
 CASE_MODULES = (
     "cuda_gemm_cases", "cuda_fma_cases", "cuda_conv_cases", "cuda_stream_cases", "cuda_attention_cases", "cuda_model_cases",
 )  # fmt: skip
-SEPARATOR = "@"  # between the name of a case and the number of a candidate, in directory names
+PROFILED_CALLS = 10
 
 
 def cases(groups: str | None, only: str | None) -> Iterator[Case]:
@@ -166,6 +166,7 @@ def measure_case(case: Case, directory: Path, compile_mode: str) -> dict[str, An
             "eager": [lambda p=p, x=x: eager(p, x) for p, x in data],
         }
         if compile_mode != "none":
+            torch._dynamo.reset()  # otherwise the ninth case runs eager: eight compilations are kept of one function
             options = {} if compile_mode == "default" else {"mode": "max-autotune-no-cudagraphs"}
             compiled = torch.compile(eager, **options)
             contenders["compile"] = [lambda p=p, x=x: compiled(p, x) for p, x in data]
@@ -220,6 +221,39 @@ def _error(answer: Any, expected: Any) -> float:
     return worst
 
 
+# --------------------------------------------------------------------------------------------------------------- profile
+
+
+def profile(arguments: argparse.Namespace) -> int:
+    """Device time of every kernel of the built cases, ours and eager's."""
+    import torch
+    from torch.profiler import ProfilerActivity
+
+    for case in cases(arguments.group, arguments.only):
+        if not (Path(arguments.directory) / case.name).is_dir():
+            continue
+        module, inputs = case.make()
+        module, inputs = module.cuda().eval(), tuple(x.cuda() for x in inputs)
+        ours = _load(
+            Path(arguments.directory) / case.name, {**dict(module.named_parameters()), **dict(module.named_buffers())}
+        )
+        ours.executable.use_graph = False
+        for name, function in (("ours", ours), ("eager", module)):
+            with torch.no_grad():
+                for _ in range(3):
+                    function(*inputs)
+                torch.cuda.synchronize()
+                with torch.profiler.profile(activities=[ProfilerActivity.CUDA]) as recorded:
+                    for _ in range(PROFILED_CALLS):
+                        function(*inputs)
+                    torch.cuda.synchronize()
+            print(f"\n{case.name}, {name}: microseconds per call, launches per call, kernel")
+            for row in sorted(recorded.key_averages(), key=lambda row: -row.self_device_time_total)[:14]:
+                each = row.self_device_time_total / PROFILED_CALLS
+                print(f"{each:10.1f} {row.count / PROFILED_CALLS:6.1f}  {row.key[:100]}")
+    return 0
+
+
 # ----------------------------------------------------------------------------------------------------------------- table
 
 
@@ -265,7 +299,7 @@ def main() -> int:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(required=True)
-    for function in (build, run, worker, tune_build):
+    for function in (build, run, worker, profile, tune_build):
         command = commands.add_parser(function.__name__.replace("_", "-"), help=(function.__doc__ or "").splitlines()[0])
         command.add_argument("directory")
         command.add_argument("--group", help="comma-separated groups")

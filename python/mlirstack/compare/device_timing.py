@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 
 from mlirstack.compare.timing import Timing
+from mlirstack.errors import UsageError
 
 Calls = Sequence[Callable[[], object]]
 _GRAPH_SECONDS = 1.5e-3  # long against the time of a launch
@@ -26,18 +27,21 @@ def time_on_device(
 ) -> dict[str, Timing]:
     """Device seconds per call of each contender, on the current device.
 
-    Contenders take turns in random order, each for about ``seconds`` in total and ``min_samples`` samples at least.
-    Whatever a contender raises while it is captured is raised here.
+    Contenders take turns in random order, each for about ``seconds`` in total and ``min_samples`` samples at least.  Where
+    one of them cannot be captured (run-time checks wait for the device), all are timed call by call, the host included.
     """
-    graphs = {name: _capture(calls) for name, calls in contenders.items()}
+    try:
+        graphs = {name: _capture(calls) for name, calls in contenders.items()}
+    except UsageError:
+        graphs = {name: _repeat(calls) for name, calls in contenders.items()}
     samples: dict[str, list[float]] = {name: [] for name in graphs}
     order, shuffle = list(graphs), random.Random(seed).shuffle
     spent, rounds = 0.0, 0
     while rounds < min_samples or spent < seconds * len(graphs):
         shuffle(order)
         for name in order:
-            graph, calls = graphs[name]
-            elapsed = _elapsed(graph.replay)
+            replay, calls = graphs[name]
+            elapsed = _elapsed(replay)
             spent += elapsed
             samples[name].append(elapsed / calls)
         rounds += 1
@@ -57,8 +61,8 @@ def poison_memory(size: int) -> None:
     del pieces
 
 
-def _capture(calls: Calls) -> tuple[torch.cuda.CUDAGraph, int]:
-    """A graph of a few rounds of ``calls``, and the number of calls in it."""
+def _capture(calls: Calls) -> tuple[Callable[[], object], int]:
+    """What replays a graph of a few rounds of ``calls``, and the number of calls in it."""
     stream: torch.cuda.Stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
@@ -66,15 +70,36 @@ def _capture(calls: Calls) -> tuple[torch.cuda.CUDAGraph, int]:
             call()
         stream.synchronize()
         once = _elapsed(lambda: [call() for call in calls], stream) / len(calls)
-    count = min(_MAX_CALLS, max(1, math.ceil(_GRAPH_SECONDS / max(once, 1e-7))))
-    count = math.ceil(count / len(calls)) * len(calls)
+    count = _rounds(once, len(calls)) * len(calls)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph, stream=stream):
         for i in range(count):
             calls[i % len(calls)]()
     graph.replay()
     torch.cuda.synchronize()
-    return graph, count
+    return graph.replay, count
+
+
+def _repeat(calls: Calls) -> tuple[Callable[[], object], int]:
+    """As :func:`_capture`, without a graph."""
+
+    def once() -> None:
+        for call in calls:
+            call()
+
+    once()
+    rounds = _rounds(_elapsed(once) / len(calls), len(calls))
+
+    def replay() -> None:
+        for _ in range(rounds):
+            once()
+
+    return replay, rounds * len(calls)
+
+
+def _rounds(seconds: float, calls: int) -> int:
+    """How often to go through ``calls`` calls of ``seconds`` each."""
+    return math.ceil(min(_MAX_CALLS, max(1, math.ceil(_GRAPH_SECONDS / max(seconds, 1e-7)))) / calls)
 
 
 def _elapsed(work: Callable[[], object], stream: torch.cuda.Stream | None = None) -> float:
