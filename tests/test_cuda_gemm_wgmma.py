@@ -137,6 +137,8 @@ def ptx_of_module(module: Any) -> str:
         (Product(512, 512, 512, "f16", "f32", bias=True, activation="silu", residual=True), tile(128, 192, 4)),
         (Product(513, 771, 512, "f16", "f16", residual=True), tile(128, 128, 6)),
         (Product(128, 512, 1024), tile(64, 128, 6, split=2)),
+        (Product(256, 512, 1024), tile(128, 128, 4, split=4)),
+        (Product(512, 512, 512, bias=True, activation="silu", residual=True), tile(128, 128, 6, pingpong=True)),
         (Product(512, 512, 512, "f8E4M3FN"), tile(64, 256, 4)),
         (Product(512, 512, 512, "i8", "i32"), tile(128, 128, 6)),
     ],
