@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -175,6 +176,9 @@ def test_the_budget_ends_a_run_and_names_the_rest(tmp_path: Path) -> None:
         notes = [m.note for m in measure_set(found, tmp_path, worker, budget=0.0)]
         assert notes == ["the time budget was spent"] * 2
         assert [m.note for m in measure_set(found, tmp_path, worker, budget=60.0)] == [None, None]
+    with Supervised([sys.executable, str(file), "0=hang", "1=hang", "2=hang"], timeout=1.0) as worker:
+        late = measure(problem(), tmp_path, worker, 0.1, time.monotonic() + 0.5)
+    assert late.note == "the time budget was spent" and set(late.failed) == {0}
 
 
 def test_a_process_that_cannot_start_is_the_note(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ at is left out and the others run again; where no single one can be blamed, they
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Iterator
@@ -43,18 +44,19 @@ def measure_set(
     """Measure all problems in turn; after ``budget`` seconds the rest is passed over, with a note that says so."""
     deadline = time.monotonic() + budget
     for problem in found.problems:
-        if time.monotonic() > deadline:
-            yield Measured(problem, note="the time budget was spent")
-        else:
-            yield measure(problem, directory, worker, seconds)
+        yield measure(problem, directory, worker, seconds, deadline)
 
 
-def measure(problem: StoredProblem, directory: Path, worker: Supervised, seconds: float) -> Measured:
-    """Times of all candidates of a problem that were built."""
+def measure(
+    problem: StoredProblem, directory: Path, worker: Supervised, seconds: float, deadline: float = math.inf
+) -> Measured:
+    """Times of all candidates of a problem that were built; none is begun after ``deadline`` on the monotonic clock."""
     alive = [number for number, candidate in enumerate(problem.candidates) if candidate.skipped is None]
     failed: dict[int, str] = {}
     ask = _Question(worker, str((directory / problem.directory).resolve()), seconds)
     while alive:
+        if time.monotonic() > deadline:
+            return Measured(problem, {}, failed, "the time budget was spent")
         try:
             times, wrong = ask(alive)
         except WorkerLostError as error:
@@ -62,7 +64,7 @@ def measure(problem: StoredProblem, directory: Path, worker: Supervised, seconds
             if guilty not in alive:
                 if error.doing == "start":
                     return Measured(problem, {}, failed, f"the process that measures does not start: {error.message}")
-                times, wrong = _two_at_a_time(ask, alive)
+                times, wrong = _two_at_a_time(ask, alive, deadline)
                 return Measured(problem, times, failed | wrong, None if times else "no candidate runs")
             failed[guilty] = error.message
             alive.remove(guilty)
@@ -84,12 +86,17 @@ class _Question:
         return times, {int(number): str(reason) for number, reason in answer["failed"].items()}
 
 
-def _two_at_a_time(ask: _Question, candidates: list[int]) -> tuple[dict[int, float], dict[int, str]]:
+def _two_at_a_time(
+    ask: _Question, candidates: list[int], deadline: float
+) -> tuple[dict[int, float], dict[int, str]]:  # fmt: skip
     """Each candidate together with the first one that runs alone."""
     times: dict[int, float] = {}
     failed: dict[int, str] = {}
     first: int | None = None
     for number in candidates:
+        if time.monotonic() > deadline:
+            failed[number] = "the time budget was spent"
+            continue
         try:
             found, wrong = ask([number] if first is None else [first, number])
         except WorkerLostError as error:

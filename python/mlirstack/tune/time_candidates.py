@@ -80,7 +80,11 @@ def disagreeing(outputs: Mapping[int, Sequence[Any]]) -> dict[int, str]:
 def _differences(outputs: Mapping[int, Sequence[Any]], believed: int) -> dict[int, str]:
     """What is wrong with which candidates, if ``believed`` is right."""
     found = {number: _difference(got, outputs[believed]) for number, got in outputs.items() if number != believed}
-    return {number: f"differs from candidate {believed}: {text}" for number, text in found.items() if text is not None}
+    return {
+        number: f"differs from candidate {believed}, taken as eager: {text}"
+        for number, text in found.items()
+        if text is not None
+    }
 
 
 def _difference(got: Sequence[Any], expected: Sequence[Any]) -> str | None:
@@ -88,7 +92,7 @@ def _difference(got: Sequence[Any], expected: Sequence[Any]) -> str | None:
     for position, (one, other) in enumerate(zip(got, expected, strict=True)):
         verdict = compare_leaf(f"output {position}", one, other, other)
         if not verdict.ok:
-            return f"{verdict.name} {verdict.reason}"
+            return f"{verdict.name}: {verdict.reason}"
     return None
 
 
