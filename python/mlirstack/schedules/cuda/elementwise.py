@@ -196,7 +196,7 @@ class _Writer:
             return [*found[:-1], *(index * self.vector for index in found[-1:])]
 
         tile = Tile(self.kernel, nest, self.bindings, indices, self.caches)
-        tile.preload(plan.reads, self.unroll)
+        tile.preload(plan.reads, range(self.unroll))
         for vector in range(self.unroll):
             for tensor in plan.results:
                 tile.store(tensor, vector, self.cache)
@@ -213,7 +213,7 @@ class _Writer:
 
             def compute() -> None:
                 tile = Tile(kernel, nest, self.bindings, lambda _: split_index(element, sizes))
-                tile.preload(plan.reads, 1)
+                tile.preload(plan.reads, [0])
                 for tensor in plan.results:
                     tile.store(tensor, 0)
 

@@ -38,15 +38,16 @@ class RowKernel:
         with self.kernel.body():
             self.team.place()
             tile = self._tile(plan.full_reads)
-            tile.preload([*plan.reads_for(reduction.node for reduction in plan.reductions), *plan.row_reads], count)
+            early = plan.reads_for(reduction.node for reduction in plan.reductions)
+            tile.preload([*early, *plan.row_reads], range(count))
             valid = [
                 self.team.valid(self.team.column(0, vector), self.team.column_vectors, vector) for vector in range(count)
             ]
             for wave in plan.waves:
                 terms = [self._terms(tile, reduction, valid) for reduction in wave]
                 self._reduce(tile, wave, terms)
-            tile.preload(plan.result_reads(), count)
-            self._store_all(tile, valid)
+            self._store_rows(tile)
+            self._store_full(tile, valid, early)
         self.team.launch(1)
 
     def write_looped(self) -> None:
@@ -55,7 +56,7 @@ class RowKernel:
         with self.kernel.body():
             self.team.place()
             tile = self._tile(plan.full_reads if len(plan.waves) == 1 and not plan.full_results else ())
-            tile.preload(plan.row_reads, 1)
+            tile.preload(plan.row_reads, [0])
             self._settle(tile, 0)
             for number, wave in enumerate(plan.waves):
                 self._reduce(tile, wave, self._pass(tile, wave, 0, self.team.column_vectors))
@@ -74,7 +75,7 @@ class RowKernel:
         with self.kernel.body():
             self.team.place()
             tile = self._tile(plan.full_reads)
-            tile.preload(plan.row_reads, 1)
+            tile.preload(plan.row_reads, [0])
             part = self.team.wide(self.kernel.block_index("y"))
             begin = part * each
             total = self._across(
@@ -91,7 +92,7 @@ class RowKernel:
         with self.kernel.body():
             self.team.place()
             tile = self._tile(())
-            tile.preload(plan.row_reads, 1)
+            tile.preload(plan.row_reads, [0])
             terms = self._load_partials(tile, wave, pointers, splits, count)
             self._reduce(tile, wave, terms)
             self._store_rows(tile)
@@ -137,7 +138,7 @@ class RowKernel:
 
         def some(position: Number, end: Number | None, carried: Sequence[Any]) -> list[Any]:
             inner = tile.inner(self.team.indices(position, clamp=end is not None))
-            inner.preload(self.plan.reads_for(reduction.node for reduction in wave), self.shape.count)
+            inner.preload(self.plan.reads_for(reduction.node for reduction in wave), range(self.shape.count))
             valid: list[Bool | None] = [None] * self.shape.count
             if end is not None:
                 valid = [self.team.column(position, vector) < end for vector in range(self.shape.count)]
@@ -225,11 +226,18 @@ class RowKernel:
         first = self.team.member.equals(0) if self.shape.team > 1 else None
         tile.store(tensor, 0, guards=[first, self.team.row_valid], unguarded=self.team.nest.apart)
 
-    def _store_all(self, tile: Tile, valid: Sequence[Bool | None]) -> None:
-        self._store_rows(tile)
-        for vector, ok in enumerate(valid):
-            for tensor in self.plan.full_results:
-                tile.store(tensor, vector, self._cache, [ok, self.team.row_valid])
+    def _store_full(self, tile: Tile, valid: Sequence[Bool | None], early: Sequence[Access]) -> None:
+        """Results that differ from column to column, as many vectors at a time as registers have room for what they read."""
+        late = [access for access in self.plan.result_reads() if access not in early]
+        words = self.shape.vector * sum(max(1, vectors.bytes_of(access.tensor.element) // 4) for access in late)
+        held = self.shape.vector * self.shape.count * max(1, len(early))
+        together = max(1, (self.shape.values_per_thread - held) // max(1, words))
+        for start in range(0, len(valid), together):
+            numbers = range(start, min(start + together, len(valid)))
+            tile.preload(late, numbers)
+            for vector in numbers:
+                for tensor in self.plan.full_results:
+                    tile.store(tensor, vector, self._cache, [valid[vector], self.team.row_valid])
 
     def _final_pass(self, tile: Tile) -> None:
         """Results that differ from column to column."""
@@ -239,7 +247,7 @@ class RowKernel:
 
         def some(position: Number, *, is_rest: bool) -> None:
             inner = tile.inner(self.team.indices(position, clamp=is_rest))
-            inner.preload(self.plan.result_reads(), count)
+            inner.preload(self.plan.result_reads(), range(count))
             for vector in range(count):
                 ok = self.team.column(position, vector) < end if is_rest else None
                 for tensor in self.plan.full_results:

@@ -45,6 +45,11 @@ class Shape:
         """Teams of a block; 1 for a part of a team."""
         return max(1, self.threads // self.team)
 
+    @property
+    def values_per_thread(self) -> int:
+        """Registers of a thread that may hold values of the row: 1024 threads of a multiprocessor have 64 each."""
+        return 64 if self.threads <= 512 and self.cluster == 1 else 40
+
 
 class RowTeam:
     """The threads of a kernel over rows.  Inside of the kernel's body, :meth:`place` comes first.
@@ -166,23 +171,31 @@ class RowTeam:
         return self._reducer(values, merge)
 
     def _combine_far(self, values: list[Any], merge: Combine) -> list[Any]:
-        """Over members that are whole rows of threads: each writes, all read all."""
+        """Over members that are whole rows of threads: the second half to the first, until one row has it all."""
         kernel, shape = self.kernel, self.shape
-        thread, each = kernel.thread(), shape.threads * 8  # bytes that one scalar of all threads takes
-        base = kernel.shared()
+        thread, types = kernel.thread(), [value.type for value in values]
+        base, each = kernel.shared(), shape.threads * 8  # bytes that one scalar of all threads may take
 
         def place(position: int, thread: Int) -> Any:
-            return kernel.offset(base, thread * 8 + position * each)
+            return kernel.offset(base, thread * vectors.bytes_of(types[position]) + position * each)
 
-        for position, value in enumerate(values):
-            vectors.store(kernel, [value], place(position, thread))
+        def write(values: Sequence[Any]) -> None:
+            for position, value in enumerate(values):
+                vectors.store(kernel, [value], place(position, thread))
+
+        def read(thread: Int) -> list[Any]:
+            return [vectors.load(kernel, kind, place(position, thread))[0] for position, kind in enumerate(types)]
+
+        def meet(distance: int) -> None:
+            kernel.when(thread < distance, lambda: write(merge(read(thread), read(thread + distance))))
+
+        write(values)
         kernel.barrier()
-        parts = []
-        for member in range(shape.team):
-            other = thread % shape.teams + member * shape.teams
-            parts.append([vectors.load(kernel, v.type, place(position, other))[0] for position, v in enumerate(values)])
+        half = shape.team // 2
+        while half:
+            meet(half * shape.teams)
+            kernel.barrier()
+            half //= 2
+        total = read(thread % shape.teams)
         kernel.barrier()  # the next exchange may write
-        combined = parts[0]
-        for part in parts[1:]:
-            combined = merge(combined, part)
-        return combined
+        return total

@@ -119,7 +119,7 @@ def _teams(plan: RowPlan, vector: int) -> list[int]:
     a part of a warp has one.
     """
     if not plan.along_columns:
-        return [team for team in (4, 8, 16, 32, 2, 1) if team <= 2 * plan.column_count]
+        return [team for team in (4, 8, 16, 32, 64, 128, 2, 1) if team <= 2 * plan.column_count]
     length = plan.column_count // vector
     if length <= 8 * WARP:
         best = max(1, min(WARP, _power_of_two(-(-length // 2))))

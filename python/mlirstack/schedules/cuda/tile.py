@@ -184,10 +184,10 @@ class Tile:
 
     # ------------------------------------------------------------------------------------------------------------ memory
 
-    def preload(self, accesses: Iterable[Access], count: int) -> None:
-        """Load what ``count`` vectors need of these tensors, before anything is computed from it."""
+    def preload(self, accesses: Sequence[Access], numbers: Iterable[int]) -> None:
+        """Load what the vectors of these numbers need of these tensors, before anything is computed from it."""
         missing: dict[tuple[Access, Point], None] = {}
-        for vector in range(count):
+        for vector in numbers:
             for access in accesses:
                 point = self._project(self._moves(access), (vector, 0))
                 if (access, point) not in self._loaded:

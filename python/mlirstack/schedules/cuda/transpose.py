@@ -147,7 +147,7 @@ class _Writer:
         lanes = self.read_lanes
         places = self._places(lanes)
         tile = self._tile(self.turn.source, lanes, places)
-        tile.preload(self.turn.turned, len(places))
+        tile.preload(self.turn.turned, range(len(places)))
         for access, start in zip(self.turn.turned, self.starts, strict=False):
             for number, (far, near) in enumerate(places):
                 for lane in range(lanes):
@@ -159,7 +159,7 @@ class _Writer:
         lanes = self.write_lanes
         places = self._places(lanes)
         tile = self._tile(self.turn.target, lanes, places)
-        tile.preload([access for access in self.plan.reads if access not in self.turn.turned], len(places))
+        tile.preload([access for access in self.plan.reads if access not in self.turn.turned], range(len(places)))
         for access, start in zip(self.turn.turned, self.starts, strict=False):
             for number, (far, near) in enumerate(places):
                 for lane in range(lanes):
