@@ -20,13 +20,14 @@ def context() -> Iterator[None]:
         yield
 
 
-def kernel_module(body: str, arguments: str, *, threads: int = 64, top: str = "") -> Any:
+def kernel_module(body: str, arguments: str, *, threads: str | int = 64, top: str = "") -> Any:
     """A module with one kernel ``@k``."""
+    block = threads if isinstance(threads, str) else f"{threads}, 1, 1"
     return ir.Module.parse(f"""
         module attributes {{gpu.container_module}} {{
           gpu.module @device {{
             {top}
-            gpu.func @k({arguments}) kernel attributes {{known_block_size = array<i32: {threads}, 1, 1>}} {{
+            gpu.func @k({arguments}) kernel attributes {{known_block_size = array<i32: {block}>}} {{
               {body}
               gpu.return
             }}
@@ -170,9 +171,11 @@ def test_transposition_through_shared_memory() -> None:
         %w = memref.load %tile[%tx, %ty] : memref<8x9xf32, #gpu.address_space<workgroup>>
         memref.store %w, %y[%ty, %tx] : memref<8x8xf32>
     """
-    module = kernel_module(body, "%x: memref<8x8xf32>, %y: memref<8x8xf32>", top=SHARED.format(name="tile", shape="8x9xf32"))
+    module = kernel_module(
+        body, "%x: memref<8x8xf32>, %y: memref<8x8xf32>", top=SHARED.format(name="tile", shape="8x9xf32"), threads="8, 8, 1"
+    )
     x = numbers(8, 8)
-    _, y = run_kernel(module, "k", [x, unwritten([8, 8], np.float32)], [1], threads=(8, 8))
+    _, y = run_kernel(module, "k", [x, unwritten([8, 8], np.float32)], [1])
     np.testing.assert_array_equal(y, x.T)
 
 

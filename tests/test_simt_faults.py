@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from simt import Deadlock, Divergence, Options, Race, Uninitialised, run_kernel, unwritten
+from simt import Deadlock, Divergence, Fault, Options, Race, Uninitialised, run_kernel, unwritten
 
 from mlirstack.bindings import ir, new_context
 
@@ -224,3 +224,14 @@ def test_asynchronous_copy(waits: bool) -> None:
         return
     _, y = run_kernel(module, "k", arguments, [1])
     np.testing.assert_array_equal(y.reshape(-1, 4), np.where(np.arange(4) < 3, X.reshape(-1, 4), 0))
+
+
+def test_launch_with_another_block_than_the_kernel_is_compiled_for() -> None:
+    module = ir.Module.parse("""
+        module attributes {gpu.container_module} {
+          gpu.module @device {
+            gpu.func @k() kernel attributes {known_block_size = array<i32: 128, 1, 1>} { gpu.return }
+          }
+        }""")
+    with pytest.raises(Fault, match="compiled for"):
+        run_kernel(module, "k", [], [1], threads=64)

@@ -179,6 +179,9 @@ def run_blocks(
     window = static + shared_bytes
     cluster = ir.IntegerAttr(kernel.function.attributes[CLUSTER]).value if CLUSTER in kernel.function.attributes else 1
     _check_limits(grid, block, window, cluster)
+    known = kernel.function.attributes.get("known_block_size")
+    if known is not None and tuple(known) != block:
+        raise Fault(f"blocks of {block} threads; the kernel is compiled for {tuple(known)}")
     count = int(np.prod(grid))
     writes = None if _communicates(kernel.function) else GlobalWrites(memory.top)
     at_once = cluster if kernel.code is not None else max(1, THREADS_AT_ONCE // int(np.prod(block)))
