@@ -72,11 +72,26 @@ def _is_pure(operation: Any) -> bool:
 def _is_worth_it(value: Any) -> bool:
     """Is it a computed tensor, not much larger than what it is computed from?"""
     operation, elements = functions.defining_op(value), static_elements(value)
-    if operation is None or elements is None or operation.name in _FREE or is_constant(operation):
+    if operation is None or elements is None or operation.name in _FREE or _is_uniform(value):
         return False
     sources = [static_elements(v) or 0 for v in external_values(operation) if not _is_empty(v)]
     # Without any tensor to read it is a table (positions, a causal mask): computed from loop indices alone.
     return elements <= (_GROWTH * sum(sources) if any(sources) else _TABLE_ELEMENTS)
+
+
+def _is_uniform(value: Any) -> bool:
+    """Is it a constant, or computed from one number at every place alike?  Fusion makes a scalar of it: nothing is read."""
+    operation = functions.defining_op(value)
+    if operation is None or is_constant(operation):
+        return operation is not None
+    if operation.name in ("linalg.fill", "tensor.empty"):
+        return True
+    reads_place = any(op.name in ("linalg.index", "tensor.extract") for op in walk(operation))
+    return operation.name == "linalg.generic" and not reads_place and all(map(_is_uniform, _tensors_read(operation)))
+
+
+def _tensors_read(operation: Any) -> list[Any]:
+    return [v for v in external_values(operation) if isinstance(v.type, ir.ShapedType)]
 
 
 def _is_empty(value: Any) -> bool:
