@@ -101,27 +101,30 @@ def _results_to_arguments(entry: Any) -> None:
 
 
 def _replace_allocation(value: Any, argument: Any, block: Any) -> bool:
-    """Let ``argument`` be the memory of ``value``, if that is an allocation of ``block`` or a reshape of one."""
-    owner = functions.defining_op(value)
-    if owner is None or owner.block != block:
+    """Let ``argument`` be the memory of ``value``, if that is an allocation of ``block`` or reshaped from one."""
+    views, source = [], functions.defining_op(value)
+    while source is not None and source.name in ("memref.expand_shape", "memref.collapse_shape"):
+        views.append(source)
+        source = functions.defining_op(source.operands[0])
+    if source is None or source.name != "memref.alloc" or source.operands or source.block != block:
         return False
-    if owner.name == "memref.alloc" and not owner.operands:
-        value.replace_all_uses_with(argument)
-        owner.erase()
-        return True
-    if owner.name not in ("memref.expand_shape", "memref.collapse_shape"):
+    if not all(view.operands[0].type.has_static_shape and view.block == block for view in views):
         return False
-    source, kind = functions.defining_op(owner.operands[0]), owner.operands[0].type
-    if source is None or source.name != "memref.alloc" or not kind.has_static_shape:
-        return False
-    reassociation = owner.attributes["reassociation"]
-    with ir.InsertionPoint(source), owner.location:
-        if owner.name == "memref.expand_shape":
-            view = dialect("memref").CollapseShapeOp(kind, argument, reassociation).result
-        else:
-            view = dialect("memref").ExpandShapeOp(kind, argument, reassociation, [], kind.shape).result
-    value.replace_all_uses_with(argument)
-    owner.erase()
-    source.results[0].replace_all_uses_with(view)
+    memory = argument
+    with ir.InsertionPoint(source), source.location:
+        for view in views:
+            memory = _undo(view, memory)
+    source.results[0].replace_all_uses_with(memory)
+    for view in views[:1]:
+        view.results[0].replace_all_uses_with(argument)
+        view.erase()
     source.erase()
     return True
+
+
+def _undo(view: Any, memory: Any) -> Any:
+    """``memory``, which has the shape of the result of a reshape, in the shape of its operand."""
+    memref, kind, reassociation = dialect("memref"), view.operands[0].type, view.attributes["reassociation"]
+    if view.name == "memref.expand_shape":
+        return memref.CollapseShapeOp(kind, memory, reassociation).result
+    return memref.ExpandShapeOp(kind, memory, reassociation, [], kind.shape).result
