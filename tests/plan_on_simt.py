@@ -120,7 +120,8 @@ class _Call:
         if argument.kind == "tensor_map":
             given = argument.tensor_map
             assert given is not None
-            layout = TensorMap(given.element, given.sizes, given.strides, given.box, given.swizzle, given.element_strides)
+            shape = (given.element, given.sizes, given.strides, given.box, given.swizzle, given.element_strides)
+            layout = TensorMap(*shape, lower=given.lower, upper=given.upper)
             return layout.place(self.memory, self.addresses[argument.buffer] + argument.offset)
         dtypes = {"i32": np.int32, "i64": np.int64, "f32": np.float32, "f64": np.float64}
         return dtypes[argument.kind](argument.value)

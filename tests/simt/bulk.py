@@ -7,6 +7,7 @@ found.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -75,7 +76,7 @@ def box_offsets(layout: TensorMap) -> tuple[Any, int]:
     ``% 2``), where the rows are counted in shared memory from a multiple of 1024 (512, 256) bytes on.
     """
     size = layout.element_bytes
-    steps = layout.element_strides or (1,) * len(layout.box)
+    steps = (1, 1) if layout.lower else layout.element_strides or (1,) * len(layout.box)
     counts = [-(-box // step) for box, step in zip(layout.box, steps, strict=True)]
     linear = np.arange(int(np.prod(counts))) * size
     return linear.reshape(counts[::-1]), int(np.prod(counts)) * size
@@ -104,6 +105,32 @@ def _places(layout: TensorMap, coordinates: Sequence[int]) -> tuple[Any, Any]:
     return total, inside
 
 
+def _pixel_places(layout: TensorMap, coordinates: Sequence[int], offsets: Sequence[int]) -> tuple[Any, Any]:
+    """The same in im2col mode: pixels in order from ``coordinates`` on, each moved by ``offsets``.
+
+    Pixels of an image are every ``element_strides`` one from ``lower`` to ``size - 1 + upper`` of each spatial dimension.
+    """
+    channels, *spatial, images = layout.sizes
+    steps = layout.element_strides[1:-1] or (1,) * len(spatial)
+    first, *pixel, image = coordinates
+    counts = [(n - 1 + up - low) // s + 1 for n, up, low, s in zip(spatial, layout.upper, layout.lower, steps, strict=True)]
+    number = image
+    for at, low, step, count in reversed(list(zip(pixel, layout.lower, steps, counts, strict=True))):
+        if (at - low) % step or not 0 <= (at - low) // step < count:
+            raise Fault(f"a load begins at pixel {pixel}, which is none of {layout}")
+        number = number * count + (at - low) // step
+    numbers = number + np.arange(layout.box[1], dtype=np.int64)
+    inside, total = np.bool_(True), np.int64(layout.address)
+    ranges = zip(counts, layout.lower, steps, offsets, spatial, layout.strides, strict=False)  # the last stride: of images
+    for count, low, step, offset, size, stride in ranges:
+        index = low + numbers % count * step + offset
+        inside, total, numbers = inside & (index >= 0) & (index < size), total + index * stride, numbers // count
+    inside, total = inside & (numbers < images), total + numbers * layout.strides[-1]
+    channel = first + np.arange(layout.box[0], dtype=np.int64)
+    inside = inside[:, None] & ((channel >= 0) & (channel < channels))
+    return total[:, None] + channel * layout.element_bytes, inside
+
+
 def _shared_places(layout: TensorMap, base: int, window_start: int) -> tuple[Any, int]:
     """Memory addresses of the elements of a box in shared memory at ``base``."""
     offsets, size = box_offsets(layout)
@@ -119,24 +146,35 @@ def _check_alignment(frame: Frame, address: int, layout: TensorMap) -> None:
 
 
 def load_box(
-    frame: Frame, target: Any, pointer: Any, coordinates: Sequence[Any], barrier: tuple[Any, int], mask: Any = None
+    frame: Frame,
+    target: Any,
+    pointer: Any,
+    coordinates: Sequence[Any],
+    barrier: tuple[Any, int],
+    mask: Any = None,
+    offsets: Sequence[Any] = (),
 ) -> None:
     """cp.async.bulk.tensor: global to shared memory, for each thread of the frame; zeros outside the tensor.
 
-    ``target`` is a shared::cluster pointer; ``mask``: blocks of the cluster that all get the box.
+    ``target`` is a shared::cluster pointer; ``mask``: blocks of the cluster that all get the box; ``offsets``: the tap, in
+    im2col mode.
     """
     unit = frame.unit
     layout = _tensor_map(frame, pointer)
+    if len(offsets) != len(layout.lower):
+        raise Fault(f"a load with the offsets {offsets} from {layout}")
     targets = frame.per_thread(frame.resolve(target, CLUSTER))
     barriers = frame.per_thread(frame.resolve(*barrier))
     for thread in range(frame.count):
         one = frame.child(np.array([thread]))
         where = [int(frame.per_thread(c)[thread]) for c in coordinates]
+        tap = [int(frame.per_thread(o)[thread]) & 0xFFFF for o in offsets]
         for shift in _blocks_of(one, mask, thread):
             address, wait_at = int(targets[thread]) + shift, int(barriers[thread]) + shift
             _check_alignment(one, address, layout)
             places, size = _shared_places(layout, address, unit.shared_base)
-            _start_load(one, layout, where, places, size, wait_at)
+            sources = _pixel_places(layout, where, tap) if layout.lower else _places(layout, where)
+            _start_load(one, layout, sources, places, size, wait_at)
 
 
 def _blocks_of(one: Frame, mask: Any, thread: int) -> list[int]:
@@ -148,9 +186,10 @@ def _blocks_of(one: Frame, mask: Any, thread: int) -> list[int]:
     return [(rank - own) * one.unit.window for rank in range(one.unit.cluster) if bits >> rank & 1]
 
 
-def _start_load(one: Frame, layout: TensorMap, where: Sequence[int], places: Any, size: int, barrier: int) -> None:
+def _start_load(one: Frame, layout: TensorMap, elements: tuple[Any, Any], places: Any, size: int, barrier: int) -> None:
+    """``elements``: their addresses, and which are inside of the tensor."""
     unit, memory = one.unit, one.unit.memory
-    sources, inside = _places(layout, where)
+    sources, inside = elements
     raw = np.zeros((*sources.shape, layout.element_bytes), np.uint8)
     if inside.any():
         kind = Kind(_BYTE, (layout.element_bytes,))
@@ -237,15 +276,16 @@ def wait_stores(frame: Frame, allowed: int) -> None:
 @meaning("nvvm.cp.async.bulk.tensor.shared.cluster.global")
 def _(op: Op) -> Step:
     (target,), (tensor_map,), coordinates, (barrier,), offsets, mask, *_ = _load_segments(op)
-    if offsets or "tile" not in op.text("mode"):
-        raise Fault("only tiled tensor copies are known")
+    if bool(offsets) != ("im2col" in op.text("mode")) or not re.search(r"\b(tile|im2col)\b", op.text("mode")):
+        raise Fault(f"no known way of tensor copies: {op.text('mode')}")
     kinds = dict(zip(op.operands, op.operand_kinds, strict=True))
 
     def step(frame: Frame) -> None:
         env = frame.env
         where = [env[number] for number in coordinates]
         at = (env[barrier], kinds[barrier].space)
-        load_box(frame, env[target], env[tensor_map], where, at, env[mask[0]] if mask else None)
+        tap = [env[number] for number in offsets]
+        load_box(frame, env[target], env[tensor_map], where, at, env[mask[0]] if mask else None, tap)
 
     return step
 

@@ -57,7 +57,11 @@ class Buffer:
 
 @dataclass(frozen=True)
 class TensorMap:
-    """What ``cuTensorMapEncodeTiled`` takes: innermost dimension first; ``strides`` in bytes, without the innermost."""
+    """What ``cuTensorMapEncodeTiled`` takes: innermost dimension first; ``strides`` in bytes, without the innermost.
+
+    With ``lower`` and ``upper`` corners of the spatial dimensions, what ``cuTensorMapEncodeIm2col`` takes; ``box`` then is
+    (channels of a pixel, pixels of a column).
+    """
 
     element: str  # "f32", "tf32", "f16", "bf16", "i8" (bytes: fp8 too)
     sizes: tuple[int, ...]
@@ -66,6 +70,8 @@ class TensorMap:
     swizzle: int = 128  # bytes: 0, 32, 64, 128
     element_strides: tuple[int, ...] = ()  # all 1 if empty
     l2_promotion: int = 256  # bytes: 0, 64, 128, 256
+    lower: tuple[int, ...] = ()
+    upper: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ def tensor_map_of(attribute: Any) -> TensorMap:
     given = {named.name: named.attr for named in ir.DictAttr(attribute)}
     lists = {
         name: tuple(int(n) for n in ir.DenseI64ArrayAttr(given[name]))
-        for name in ("sizes", "strides", "box", "element_strides")
+        for name in ("sizes", "strides", "box", "element_strides", "lower", "upper")
     }
     return TensorMap(
         str(ir.StringAttr(given["element"]).value),
@@ -48,4 +48,6 @@ def tensor_map_of(attribute: Any) -> TensorMap:
         functions.integer(given["swizzle"]),
         lists["element_strides"],
         functions.integer(given["l2_promotion"]),
+        lists["lower"],
+        lists["upper"],
     )

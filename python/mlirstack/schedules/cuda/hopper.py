@@ -139,18 +139,26 @@ def prefetch_tensor_map(tensor_map: Any) -> None:
 
 
 def tensor_load(
-    kernel: Kernel, target: Any, tensor_map: Any, coordinates: Sequence[Int], barrier: Any, multicast: int | None = None
+    kernel: Kernel,
+    target: Any,
+    tensor_map: Any,
+    coordinates: Sequence[Int],
+    barrier: Any,
+    multicast: int | None = None,
+    offsets: Sequence[Int] = (),
 ) -> None:
     """Copy a box to shared memory; its bytes (all of them: zeros beyond the edges) count on ``barrier``.
 
     ``coordinates``: i32, innermost first.  ``multicast``: a mask of blocks of the cluster that all get the box at the same
-    offset, and whose own barriers count it.
+    offset, and whose own barriers count it.  ``offsets``, for a tensor map over pixels of images: the tap of the window
+    (i16) along each spatial dimension, innermost first; ``coordinates`` then are those of the first pixel, without the tap.
     """
     cluster = dialect("llvm").AddrSpaceCastOp(ir.Type.parse("!llvm.ptr<7>"), target).result
     mask = None if multicast is None else kernel.integer(multicast, kernel.i16).value
     raw = [coordinate.value for coordinate in coordinates]
     op = dialect("nvvm").CpAsyncBulkTensorGlobalToSharedClusterOp
-    op(cluster, tensor_map, raw, barrier, [], multicastMask=mask)
+    mode = dialect("nvvm").TMALoadMode.IM2COL if offsets else None
+    op(cluster, tensor_map, raw, barrier, [offset.value for offset in offsets], multicastMask=mask, mode=mode)
 
 
 def tensor_store(tensor_map: Any, source: Any, coordinates: Sequence[Int]) -> None:

@@ -28,6 +28,9 @@ class TensorMapLayout:
     """How the copy engine sees a buffer; innermost dimension first, ``strides`` in bytes without the innermost.
 
     ``element``: "f32", "tf32", "f16", "bf16", "i8" (any one-byte type).  Strides are multiples of 16 bytes.
+    With ``lower`` and ``upper`` it sees the pixels of images, dimensions (channels, spatial ones, images): a load takes
+    ``box[0]`` channels of ``box[1]`` pixels in order, every ``element_strides`` one from ``lower`` to ``size - 1 + upper``
+    of each spatial dimension (im2col mode).
     """
 
     element: str
@@ -37,12 +40,14 @@ class TensorMapLayout:
     swizzle: int = 128
     element_strides: tuple[int, ...] = ()
     l2_promotion: int = 256
+    lower: tuple[int, ...] = ()
+    upper: tuple[int, ...] = ()
 
     def attribute(self) -> Any:
         """The dictionary attribute that says so in the IR."""
         numbers = {
             name: ir.DenseI64ArrayAttr.get(list(getattr(self, name)))
-            for name in ("sizes", "strides", "box", "element_strides")
+            for name in ("sizes", "strides", "box", "element_strides", "lower", "upper")
         }
         i64 = ir.IntegerType.get_signless(64)
         single = {name: ir.IntegerAttr.get(i64, getattr(self, name)) for name in ("swizzle", "l2_promotion")}

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
@@ -90,21 +90,27 @@ class CudaDriver(Driver):
             self._attribute(kinds.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR),
         )
         self.shared_limit = self._attribute(kinds.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)
-        self._encode = self._encoder()
+        pointer, word = ctypes.c_void_p, ctypes.c_uint32
+        self._encoders = {
+            "cuTensorMapEncodeTiled": self._encoder("cuTensorMapEncodeTiled", [pointer] * 4),
+            "cuTensorMapEncodeIm2col": self._encoder("cuTensorMapEncodeIm2col", [*[pointer] * 4, word, word, pointer]),
+        }
         self._retired: list[Handle] = []
         self._map_arrays: dict[TensorMap, tuple[Any, ...]] = {}
 
     def _attribute(self, kind: Any) -> int:
         return int(checked(self._cuda, "cuDeviceGetAttribute", self._cuda.cuDeviceGetAttribute(kind, self._device)))
 
-    def _encoder(self) -> Any:
-        """cuTensorMapEncodeTiled as a plain function: it wants memory aligned to 64 bytes, the bindings' own is not."""
-        found = self._cuda.cuGetProcAddress(b"cuTensorMapEncodeTiled", 12000, 0)
+    def _encoder(self, name: str, arguments: Sequence[Any]) -> Any:
+        """Driver function ``name`` as a plain function: it wants memory aligned to 64 bytes, the bindings' own is not.
+
+        ``arguments``: ctypes of what stands between the address and the last four words.
+        """
+        found = self._cuda.cuGetProcAddress(name.encode(), 12000, 0)
         if found[0] or not int(found[1]):  # before Hopper's drivers, or none: such a machine gets no plans that use it
             return None
         word, pointer = ctypes.c_uint32, ctypes.c_void_p
-        kind = ctypes.CFUNCTYPE(ctypes.c_int, pointer, word, word, *[pointer] * 5, *[word] * 4)
-        return kind(int(found[1]))
+        return ctypes.CFUNCTYPE(ctypes.c_int, pointer, word, word, pointer, *arguments, *[word] * 4)(int(found[1]))
 
     # ------------------------------------------------------------------------------------------------- state of a thread
 
@@ -178,11 +184,13 @@ class CudaDriver(Driver):
         checked(self._cuda, name, getattr(self._cuda, name)(destination, value, count, stream))
 
     def encode(self, place: int, tensor_map: TensorMap, address: int) -> None:
-        if self._encode is None:
-            raise DeviceError(f"this driver (CUDA {self.version[0]}.{self.version[1]}) has no cuTensorMapEncodeTiled")
+        name = "cuTensorMapEncodeIm2col" if tensor_map.lower else "cuTensorMapEncodeTiled"
+        encode = self._encoders[name]
+        if encode is None:
+            raise DeviceError(f"this driver (CUDA {self.version[0]}.{self.version[1]}) has no {name}")
         if tensor_map not in self._map_arrays:
             self._map_arrays[tensor_map] = _map_arrays(tensor_map)
-        status = self._encode(
+        status = encode(
             place,
             _MAP_TYPES[tensor_map.element],
             len(tensor_map.sizes),
@@ -194,7 +202,7 @@ class CudaDriver(Driver):
             0,  # what lies outside is read as zeros
         )
         if status:
-            checked(self._cuda, "cuTensorMapEncodeTiled", (self._cuda.CUresult(status),), f"{tensor_map} at {address:#x}")
+            checked(self._cuda, name, (self._cuda.CUresult(status),), f"{tensor_map} at {address:#x}")
 
     def pinned(self, size: int) -> torch.Tensor:
         return torch.empty(size, dtype=torch.uint8, pin_memory=True)
@@ -240,12 +248,12 @@ def event_handle(event: Handle) -> int:
 
 
 def _map_arrays(tensor_map: TensorMap) -> tuple[Any, ...]:
-    """Sizes, strides, box and element strides as cuTensorMapEncodeTiled takes them."""
+    """Sizes, strides, box (and corners before it) and element strides as the driver's function takes them."""
     rank = len(tensor_map.sizes)
-    wide, narrow = ctypes.c_uint64, ctypes.c_uint32
-    return (
-        (wide * rank)(*tensor_map.sizes),
-        (wide * max(rank - 1, 1))(*tensor_map.strides),
-        (narrow * rank)(*tensor_map.box),
-        (narrow * rank)(*(tensor_map.element_strides or (1,) * rank)),
-    )
+    wide, narrow, signed = ctypes.c_uint64, ctypes.c_uint32, ctypes.c_int32
+    sizes, strides = (wide * rank)(*tensor_map.sizes), (wide * max(rank - 1, 1))(*tensor_map.strides)
+    steps = (narrow * rank)(*(tensor_map.element_strides or (1,) * rank))
+    if tensor_map.lower:
+        corners = [(signed * (rank - 2))(*corner) for corner in (tensor_map.lower, tensor_map.upper)]
+        return sizes, strides, *corners, *tensor_map.box, steps
+    return sizes, strides, (narrow * rank)(*tensor_map.box), steps
