@@ -60,6 +60,39 @@ def error(model: nn.Module, *inputs: Tensor, arch: str = "sm_90a") -> float:
     return float((got.double() - wanted).norm() / wanted.norm())
 
 
+class Channels(nn.Module):
+    """A convolution of any rank on images in memory order (n, spatial dimensions, c)."""
+
+    def __init__(self, convolution: nn.Module) -> None:
+        super().__init__()
+        self.convolution = convolution
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.convolution(x.movedim(-1, 1)).movedim(1, -1)
+
+
+@pytest.mark.portable
+@pytest.mark.parametrize(
+    ("convolution", "shape"),
+    [
+        (nn.Conv2d(64, 72, 3, padding=1), (5, 7, 7, 64)),
+        (nn.Conv2d(64, 72, 3, stride=2, padding=1, bias=False), (1, 18, 20, 64)),
+        (nn.Conv2d(48, 128, (5, 3), padding=(4, 2), dilation=2), (2, 9, 6, 48)),
+        (nn.Conv2d(64, 72, 1, stride=2), (2, 16, 14, 64)),
+        (nn.Conv1d(64, 72, 5, stride=3, padding=2), (3, 80, 64)),
+        (nn.Conv3d(64, 72, 3, padding=1), (2, 4, 5, 6, 64)),
+    ],
+    ids=["padded", "one image, stride 2", "dilated", "1x1, stride 2", "1-D", "3-D"],
+)
+def test_the_copy_engine_finds_the_pixels(convolution: nn.Module, shape: tuple[int, ...]) -> None:
+    torch.manual_seed(0)
+    model, image = Channels(convolution.half()), torch.randn(shape).half()
+    lowering = lowered(model, image, to="dispatches")
+    assert 'engine = "tma"' in str(lowering.payload)
+    assert schedules(lowering) == ["convolution"]
+    assert error(model, image) < TOLERANCE[torch.float16]
+
+
 class ChannelsLast(nn.Module):
     """A block on images in memory order (n, h, w, c), as a network of convolutions has them inside."""
 
@@ -96,6 +129,7 @@ def test_padding_norm_residual_and_relu_are_one_kernel() -> None:
     ],
     ids=["5x5 s2", "7x7 s2 f16", "dilated bf16", "1d", "3d s2", "3x1", "1x1 s2 f16", "transposed"],
 )
+@pytest.mark.usefixtures("without_tf32")
 def test_windows(model: nn.Module, shape: tuple[int, ...], dtype: torch.dtype) -> None:
     torch.manual_seed(0)
     model, inputs = model.to(dtype), torch.randn(shape).to(dtype)
@@ -208,6 +242,10 @@ def tile(engine: str, **sizes: int) -> Parameters:
 
 
 WGMMA = tile("wgmma", rows=128, columns=64, warpgroups=2, stages=4)
+TMA: Parameters = {
+    "engine": "tma", "rows": 128, "columns": 64, "stages": 4, "multicast": "none", "split": 1, "consumers": 2, "group": 8,
+    "pingpong": False,
+}  # fmt: skip
 MMA = tile("mma", rows=64, columns=64, k_bytes=64, warp_rows=2, warp_columns=2, stages=3)
 
 
@@ -231,13 +269,45 @@ def test_several_blocks_of_rows_per_warpgroup() -> None:
 
 
 @pytest.mark.portable
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        TMA,
+        {**TMA, "columns": 128, "pingpong": True},
+        {**TMA, "columns": 128, "multicast": "a"},
+        {**TMA, "multicast": "b"},
+        {**TMA, "columns": 128, "split": 2},
+    ],
+    ids=["plain", "pingpong", "image to both", "weights to both", "split"],
+)
+@pytest.mark.parametrize(("shape", "features", "taps", "stride"), [((3, 9, 11, 72), 72, 3, 1), ((5, 7, 7, 8), 136, 2, 2)])
+def test_pixels_by_the_copy_engine(
+    parameters: Parameters, shape: tuple[int, ...], features: int, taps: int, stride: int
+) -> None:
+    torch.manual_seed(0)
+    image, weights = torch.randn(shape).half(), torch.randn(features, taps, taps, shape[-1]).half()
+    text = convolution_text(shape, features, taps, stride=stride)
+    assert answer_error(text, image, weights, stride, parameters=parameters) < TOLERANCE[torch.float16]
+
+
+@pytest.mark.portable
+@pytest.mark.parametrize("multicast", ["none", "b"])
+def test_features_may_be_contiguous(multicast: str) -> None:
+    image, weights = torch.randn(2, 9, 9, 64).half(), torch.randn(136, 3, 3, 64).half()
+    text = convolution_text((2, 9, 9, 64), 136, 3, weights="yxcf")
+    parameters = {**TMA, "columns": 128, "multicast": multicast}
+    assert answer_error(text, image, weights, parameters=parameters, weight_order="yxcf") < TOLERANCE[torch.float16]
+
+
+@pytest.mark.portable
 @pytest.mark.parametrize("weight_order", ["fyxc", "yxcf"])
 def test_every_candidate_is_right(weight_order: str) -> None:
     image, weights = torch.randn(1, 10, 11, 24).half(), torch.randn(72, 3, 3, 24).half()
     text = convolution_text((1, 10, 11, 24), 72, 3, weights=weight_order)
     module = ir.Module.parse(text)
     found = CONVOLUTION.candidates(KernelGraph.of(next(iter(functions(module)))), HOPPER)
-    assert {parameters["engine"] for parameters in found} == {"wgmma", "mma"}
+    of_tma = {"tma"} if weight_order == "fyxc" else set()
+    assert {parameters["engine"] for parameters in found} == {"wgmma", "mma"} | of_tma
     for parameters in found:
         got = answer_error(text, image, weights, parameters=parameters, weight_order=weight_order)
         assert got < TOLERANCE[torch.float16], parameters
@@ -263,18 +333,37 @@ def test_what_a_window_is() -> None:
     assert [(digit.size, digit.stride) for digit in match.weights.k_digits] == [(144, 1)]
 
 
-@pytest.mark.target
-@pytest.mark.parametrize(
-    ("arch", "instruction"), [("sm_80", "HMMA.16816.F32"), ("sm_90a", "HGMMA.64x128x16.F32")], ids=["sm_80", "sm_90a"]
-)
-def test_tensor_cores_wide_copies_and_no_spills(arch: str, instruction: str) -> None:
-    module = emitted(convolution_text((32, 30, 30, 128), 128, 3), arch=arch)
+def assembled(text: str, parameters: Parameters | None = None, arch: str = "sm_90a") -> str:
+    """SASS; nothing is spilled, and ptxas has nothing to say about speed."""
+    module = emitted(text, parameters, arch=arch)
     for function in list(functions(module)):
         function.operation.erase()
     run_steps(NVVM_STEPS, module)
     code, resources = assemble(CompilePtx(arch).translate(TranslateKernels().translate(module)).body, arch)
-    assert all(found.spill_bytes == found.stack_bytes == 0 for found in resources.values())
-    text = sass_text(code)
+    assert all(found.spill_bytes == found.stack_bytes == 0 and not found.warning for found in resources.values())
+    return sass_text(code)
+
+
+@pytest.mark.target
+@pytest.mark.parametrize(
+    ("arch", "parameters", "instruction"),
+    [("sm_80", None, "HMMA.16816.F32"), ("sm_90a", {**WGMMA, "columns": 128}, "HGMMA.64x128x16.F32")],
+    ids=["sm_80", "sm_90a"],
+)
+def test_tensor_cores_wide_copies_and_no_spills(arch: str, parameters: Parameters | None, instruction: str) -> None:
+    text = assembled(convolution_text((32, 30, 30, 128), 128, 3), parameters, arch)
     assert instruction in text
     assert re.search(r"LDGSTS\.E\.BYPASS\S*\.128", text)
     assert not re.search(r"LDGSTS\S*\.(64|32)\b", text)
+
+
+@pytest.mark.target
+@pytest.mark.parametrize(
+    "parameters",
+    [None, {**TMA, "rows": 256, "columns": 128, "multicast": "a"}, {**TMA, "columns": 128, "split": 4}],
+    ids=["chosen", "image to both", "split"],
+)
+def test_the_copy_engine_brings_pixels_and_weights(parameters: Parameters | None) -> None:
+    text = assembled(convolution_text((32, 30, 30, 256), 256, 3, stride=2), parameters)
+    assert "HGMMA.64x" in text and "LDGSTS" not in text
+    assert re.search(r"UTMALDG\.4D\.IM2COL", text) and re.search(r"UTMALDG\.3D", text)

@@ -18,12 +18,17 @@ from mlirstack.schedules.cuda.fma_choice import fma_cut_of, fma_cuts
 from mlirstack.schedules.cuda.fma_engine import FmaEngine
 from mlirstack.schedules.cuda.gemm_fma import sum_type
 from mlirstack.schedules.cuda.gemm_mma import operands_for, problem_of
+from mlirstack.schedules.cuda.gemm_wgmma import parameters_of, tile_of
 from mlirstack.schedules.cuda.graph import KernelGraph
 from mlirstack.schedules.cuda.mma_choice import Problem, cut_of, cuts
 from mlirstack.schedules.cuda.mma_engine import MmaEngine
 from mlirstack.schedules.cuda.product_kernel import Engine, ProductKernel
 from mlirstack.schedules.cuda.wgmma_copy_choice import wgmma_copy_cut_of, wgmma_copy_cuts
 from mlirstack.schedules.cuda.wgmma_copy_engine import WgmmaCopyEngine
+from mlirstack.schedules.cuda.wgmma_kernel import write_wgmma
+from mlirstack.schedules.cuda.wgmma_tile import WgmmaProblem
+from mlirstack.schedules.cuda.wgmma_window import window_copies
+from mlirstack.schedules.cuda.wgmma_window_choice import is_preferred, window_tiles
 from mlirstack.schedules.cuda.window_factor import WindowFactor
 from mlirstack.schedules.cuda.windows import WindowProduct, match_window
 
@@ -55,7 +60,12 @@ class Convolution:
             of_wgmma: list[Parameters] = [
                 {"engine": "wgmma", **cut.parameters()} for cut in wgmma_copy_cuts(problem, device)
             ]
-            return of_wgmma + of_mma[:2]
+            copies = window_copies(match, operands)
+            tiles = window_tiles(copies, device) if copies is not None else []
+            of_tma: list[Parameters] = [{"engine": "tma", **parameters_of(tile)} for tile in tiles]
+            if copies is not None and tiles and is_preferred(copies, tiles[0]):
+                return of_tma + of_wgmma[:4] + of_mma[:2]
+            return of_wgmma + of_tma[:4] + of_mma[:2]
         element = sum_type(product, factors)
         if element is None:
             return []
@@ -79,6 +89,9 @@ class Convolution:
         match = match_window(graph)
         assert match is not None
         product, factors = match.product, window_factors(match)
+        if parameters["engine"] == "tma":
+            self._emit_tma(function, match, parameters, device)
+            return
         numbers = {name: int(value) for name, value in parameters.items() if name != "engine"}
         engine: Engine
         operands = operands_for(product, factors, device)
@@ -95,6 +108,14 @@ class Convolution:
             engine = FmaEngine(fma_cut.tile, sum_type(product, factors))
             splits, group = fma_cut.splits, fma_cut.group
         ProductKernel(product, factors, engine, splits, group, self.name).write(function)
+
+    def _emit_tma(self, function: Any, match: WindowProduct, parameters: Parameters, device: Device) -> None:
+        """The kernel whose factors the copy engine brings."""
+        operands = operands_for(match.product, window_factors(match), device)
+        copies = window_copies(match, operands) if operands is not None else None
+        assert operands is not None and copies is not None
+        problem = WgmmaProblem(copies.contraction(), operands, tile_of(parameters))
+        write_wgmma(function, problem, device, self.name, copies)
 
 
 def window_factors(match: WindowProduct) -> tuple[Factor, Factor]:

@@ -6,6 +6,7 @@ of memory.  Shares of the peak were measured on an H200 (matrix products of 1024
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from math import ceil
 
@@ -42,22 +43,33 @@ _BANDWIDTH = 0.88  # share of the memory's peak that streams reach
 _PAD = 2e-6  # seconds of one more kernel
 
 
-def candidates(contraction: Contraction, operands: Operands, device: Device) -> list[WgmmaTile]:
-    """Tiles worth trying, the one with the least time by the model first; at most 14."""
+def candidates(
+    contraction: Contraction,
+    operands: Operands,
+    device: Device,
+    *,
+    factor_bytes: int | None = None,
+    further_tiles: Sequence[tuple[WgmmaTile, float]] = (),
+) -> list[WgmmaTile]:
+    """Tiles worth trying, the one with the least time by the model first; at most 14.
+
+    ``factor_bytes``: what the factors have in memory, if they are no matrices.  ``further_tiles``: tiles and their shares of
+    the tensor cores' peak, besides the usual ones.
+    """
     found: list[tuple[float, WgmmaTile]] = []
-    for tile, share in (*_TILES, *_PINGPONG_TILES, *_SPLIT_TILES):
+    for tile, share in (*_TILES, *_PINGPONG_TILES, *_SPLIT_TILES, *further_tiles):
         for multicast in ("none", "b", "a") if tile.split == 1 else ("none",):
             variant = replace(tile, multicast=multicast)
             problem = WgmmaProblem(contraction, operands, variant)
             if problem.fits(device) and _is_sensible(problem, device):
-                found.append((seconds(problem, share, device), variant))
+                found.append((seconds(problem, share, device, factor_bytes), variant))
     found.sort(key=lambda entry: entry[0])
     tiles = [tile for _, tile in found[:12]]
     return tiles[:1] + [replace(tiles[0], group=group) for group in _GROUPS if tiles] + tiles[1:] if tiles else []
 
 
-def seconds(problem: WgmmaProblem, share: float, device: Device) -> float:
-    """The model's time; ``share``: of the tensor cores' peak, in the main loop."""
+def seconds(problem: WgmmaProblem, share: float, device: Device, factor_bytes: int | None = None) -> float:
+    """The model's time; ``share``: of the tensor cores' peak, in the main loop; ``factor_bytes``: see :func:`candidates`."""
     tile, contraction = problem.tile, problem.contraction
     rounds = ceil(problem.work / (device.multiprocessors // tile.cluster))
     # A step of K is 128 bytes of both factors, whatever the type: 64 elements of 16 bits.
@@ -70,7 +82,8 @@ def seconds(problem: WgmmaProblem, share: float, device: Device) -> float:
     epilogue /= tile.split
     hidden = max(main_loop, epilogue / 2)  # with pingpong, epilogues hide behind main loops, but for the last one
     computing = rounds * hidden + epilogue if tile.pingpong else rounds * (main_loop + epilogue)
-    copying = _bytes(contraction) / (device.bandwidth * _BANDWIDTH)
+    factors = _factor_bytes(contraction) if factor_bytes is None else factor_bytes
+    copying = (factors + _other_bytes(contraction)) / (device.bandwidth * _BANDWIDTH)
     padding = sum(
         copied_bytes(contraction, matrix) / (device.bandwidth * _BANDWIDTH) + _PAD
         for matrix in (contraction.a, contraction.b)
@@ -84,14 +97,18 @@ def _operations(contraction: Contraction) -> int:
     return sum(_COSTLY.get(op, 1) for step in contraction.steps for op in step.node.body_ops())
 
 
-def _bytes(contraction: Contraction) -> int:
-    """What must be read and written at least, the epilogue's operands included."""
+def _factor_bytes(contraction: Contraction) -> int:
+    """What must be read of the factors at least."""
+    matrices = (contraction.a, contraction.b)
+    rows = sum(matrix.rows * vectors.bytes_of(matrix.element) for matrix in matrices)
+    return rows * contraction.k * contraction.batch
+
+
+def _other_bytes(contraction: Contraction) -> int:
+    """What the epilogue reads and writes."""
     tensors = {access.tensor for access in contraction.extra_operands}
     tensors |= {output.access.tensor for output in contraction.outputs}
-    factors = contraction.k * sum(
-        matrix.rows * vectors.bytes_of(matrix.element) for matrix in (contraction.a, contraction.b)
-    )
-    return factors * contraction.batch + sum(tensor.count * vectors.bytes_of(tensor.element) for tensor in tensors)
+    return sum(tensor.count * vectors.bytes_of(tensor.element) for tensor in tensors)
 
 
 def _is_sensible(problem: WgmmaProblem, device: Device) -> bool:

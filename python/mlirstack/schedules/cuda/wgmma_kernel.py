@@ -15,24 +15,23 @@ from mlirstack.schedules.cuda.epilogue import Epilogue
 from mlirstack.schedules.cuda.kernel import Kernel
 from mlirstack.schedules.cuda.wgmma_block import WgmmaBlock
 from mlirstack.schedules.cuda.wgmma_consumer import Consumer
-from mlirstack.schedules.cuda.wgmma_producer import Producer
-from mlirstack.schedules.cuda.wgmma_tile import WgmmaProblem, factor_map, output_map
+from mlirstack.schedules.cuda.wgmma_producer import FactorCopies, MatrixCopies
+from mlirstack.schedules.cuda.wgmma_tile import WgmmaProblem, output_map
 
 _REGISTERS = {2: (40, 232), 3: (24, 160)}  # of producer and consumers, by the number of consumer warpgroups
 _MANY_ACCUMULATORS = 64  # from here on a thread needs more registers than an even share
 
 
-def write_wgmma(function: Any, problem: WgmmaProblem, device: Device, schedule: str) -> None:
-    """Write the kernel of ``function`` and launch it."""
+def write_wgmma(
+    function: Any, problem: WgmmaProblem, device: Device, schedule: str, copies: FactorCopies | None = None
+) -> None:
+    """Write the kernel of ``function`` and launch it; ``copies``: where the factors are no matrices in memory."""
+    copies = copies or MatrixCopies()
     tile, contraction = problem.tile, problem.contraction
     kernel = Kernel(function, threads=tile.threads, schedule=schedule, cluster=tile.cluster, min_blocks=1)
-    factors = (
-        (problem.left, tile.rows, tile.multicast == "a"),
-        (problem.right, tile.columns, tile.multicast == "b"),
-    )
     left, right = (
-        kernel.tensor_map(matrix.tensor.value, factor_map(problem, matrix, rows, shared_by_two=shared))
-        for matrix, rows, shared in factors
+        kernel.tensor_map(matrix.tensor.value, layout)
+        for matrix, layout in zip((problem.left, problem.right), copies.tensor_maps(problem), strict=True)
     )
     output_maps = [
         kernel.tensor_map(output.access.tensor.value, output_map(contraction, output.access)) if staged else None
@@ -53,7 +52,7 @@ def write_wgmma(function: Any, problem: WgmmaProblem, device: Device, schedule: 
         def produce() -> None:
             if registers:
                 hopper.set_registers(registers[0], more=False)
-            kernel.when(hopper.is_first_thread(block.thread), Producer(block, (left, right)).run)
+            kernel.when(hopper.is_first_thread(block.thread), copies.producer(block, (left, right)).run)
 
         def consume() -> None:
             if registers:

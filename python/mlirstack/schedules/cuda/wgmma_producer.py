@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from mlirstack.schedules.cuda import hopper
 from mlirstack.schedules.cuda.contraction import Matrix
 from mlirstack.schedules.cuda.hopper import SharedOperand, Stage
+from mlirstack.schedules.cuda.kernel import TensorMapLayout
 from mlirstack.schedules.cuda.values import Int
 from mlirstack.schedules.cuda.wgmma_block import WgmmaBlock
+from mlirstack.schedules.cuda.wgmma_tile import WgmmaProblem, factor_map
 
 _BOTH = 3  # mask of the two blocks of a cluster
 
@@ -25,6 +27,32 @@ class Source:
     rows: int
     offset: int
     shared: bool  # with the other block of the cluster
+
+
+class FactorCopies(Protocol):
+    """What the factors are, and who brings them."""
+
+    def tensor_maps(self, problem: WgmmaProblem) -> tuple[TensorMapLayout, TensorMapLayout]:
+        """Those of the left and of the right factor."""
+
+    def producer(self, block: WgmmaBlock, maps: tuple[Any, Any]) -> Producer:
+        """What keeps the ring full; ``maps``: the kernel's tensor maps of both factors."""
+
+
+class MatrixCopies:
+    """Both factors are matrices."""
+
+    def tensor_maps(self, problem: WgmmaProblem) -> tuple[TensorMapLayout, TensorMapLayout]:
+        """See :class:`FactorCopies`."""
+        tile = problem.tile
+        return (
+            factor_map(problem, problem.left, tile.rows, shared_by_two=tile.multicast == "a"),
+            factor_map(problem, problem.right, tile.columns, shared_by_two=tile.multicast == "b"),
+        )
+
+    def producer(self, block: WgmmaBlock, maps: tuple[Any, Any]) -> Producer:
+        """See :class:`FactorCopies`."""
+        return Producer(block, maps)
 
 
 class Producer:
@@ -86,7 +114,8 @@ class Producer:
             place = target + box * (layout.tile_k * hopper.SWIZZLE)
             self._load(source, place, [row + box * layout.block_rows, k, *batch], barrier)
 
-    def _load(self, source: Source, target: Int, coordinates: list[Int], barrier: Any) -> None:
+    def _load(self, source: Source, target: Int, coordinates: list[Int], barrier: Any, offsets: Sequence[Int] = ()) -> None:
         kernel = self._block.kernel
         place = kernel.offset(self._block.shared, target)
-        hopper.tensor_load(kernel, place, source.tensor_map, coordinates, barrier, _BOTH if source.shared else None)
+        mask = _BOTH if source.shared else None
+        hopper.tensor_load(kernel, place, source.tensor_map, coordinates, barrier, mask, offsets)

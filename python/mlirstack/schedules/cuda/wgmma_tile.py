@@ -243,7 +243,7 @@ def factor_map(problem: WgmmaProblem, matrix: Matrix, rows: int, *, shared_by_tw
     inner, outer = (k, matrix.rows) if matrix.k_major else (matrix.rows, k)
     box = (step, rows // 2 if shared_by_two else rows) if matrix.k_major else (step, step)
     return TensorMapLayout(
-        _ELEMENTS.get(operands.name, "i8"),
+        tensor_map_element(operands),
         (inner, outer, *(count for count, _ in reversed(axes))),
         (matrix.leading_stride * size, *(stride for _, stride in reversed(axes))),
         (*box, *(1 for _ in axes)),
@@ -264,7 +264,9 @@ def output_map(contraction: Contraction, access: Access) -> TensorMapLayout:
     )
 
 
-_ELEMENTS = {"f16": "f16", "bf16": "bf16", "tf32": "tf32"}
+def tensor_map_element(operands: Operands) -> str:
+    """What a tensor map calls the type of the factors."""
+    return operands.name if operands.name in ("f16", "bf16", "tf32") else "i8"
 
 
 def _element_name(element: Any) -> str:

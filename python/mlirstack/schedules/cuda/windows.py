@@ -15,6 +15,7 @@ from mlirstack.bindings import ir
 from mlirstack.schedules.cuda.contraction import Product, product_around
 from mlirstack.schedules.cuda.contraction_loops import Body, Roles, known, multiply_add
 from mlirstack.schedules.cuda.graph import KernelGraph, Node, Operand
+from mlirstack.schedules.cuda.image_axes import Axis, image_axes
 from mlirstack.schedules.cuda.image_padding import Padding, padding_of
 
 
@@ -86,11 +87,12 @@ class Window:
 
 @dataclass(frozen=True)
 class WindowProduct:
-    """A convolution: the product, the image and the weights."""
+    """A convolution: the product, the image and the weights; ``axes``: those of the image, where it can be seen so."""
 
     product: Product
     image: Window
     weights: Window
+    axes: tuple[Axis, ...] | None = None
 
 
 def match_window(graph: KernelGraph) -> WindowProduct | None:
@@ -121,7 +123,13 @@ def match_window(graph: KernelGraph) -> WindowProduct | None:
         maps = linear[which]
         assert maps is not None
         windows.append(_window(node.inputs[which], maps, roles, loops, body, which, padding if which == number else None))
-    return WindowProduct(product, windows[0], windows[1]) if windows[0].is_testable else None
+    if not windows[0].is_testable:
+        return None
+    image = node.inputs[number].tensor
+    assert image is not None
+    shape, lows = (padding.shape, padding.lows) if padding is not None else (known(image.shape), (0,) * len(image.shape))
+    axes = image_axes(shape, linear[number] or (), known(node.sizes), roles.rows, roles.k, lows)
+    return WindowProduct(product, windows[0], windows[1], axes)
 
 
 Linear = tuple[tuple[int, ...], ...]  # per dimension of a tensor, the coefficient of each loop in its index
