@@ -244,6 +244,8 @@ class KernelGraph:
     def _read(self, node: Node, value: Any, affine: Any) -> Operand:
         if not _shaped_type(value.type):
             return Operand(None, value, affine, ())
+        if value in self._fills and affine is not None:  # one number everywhere; its buffer is never written
+            return Operand(None, self._fills[value], affine, ())
         tensor = self._lookup(value)
         tensor.users.append(node)
         return Operand(tensor, value, affine, _dims(affine) if affine is not None else ())
