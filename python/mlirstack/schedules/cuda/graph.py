@@ -233,6 +233,9 @@ class KernelGraph:
 
     def _add_other(self, op: Any) -> None:
         node = Node(op, [], [], [])
+        if op.name.startswith("memref."):  # a view may be written: the buffer is no longer one number everywhere
+            for value in op.operands:
+                self._fills.pop(value, None)
         node.inputs = [self._read(node, value, None) for value in external_values(op) if _shaped_type(value.type)]
         for result in op.results:
             if _shaped_type(result.type):
