@@ -90,6 +90,7 @@ def test_the_copy_engine_finds_the_pixels(convolution: nn.Module, shape: tuple[i
     lowering = lowered(model, image, to="dispatches")
     assert 'engine = "tma"' in str(lowering.payload)
     assert schedules(lowering) == ["convolution"]
+    assert "extract_slice" not in str(lowering.payload)
     assert error(model, image) < TOLERANCE[torch.float16]
 
 

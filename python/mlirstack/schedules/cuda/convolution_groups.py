@@ -14,8 +14,12 @@ Takes = Callable[[Sequence[Any]], bool]
 def convolution_groups(operations: Sequence[Any], takes: Takes) -> list[list[Any]]:
     """The largest group around every convolution among ``operations`` (of one block, in order) that ``takes`` accepts.
 
-    Inside of a group every result has one use, so that a group leaves the results of its last op alone.
+    Inside of a group every result has one use, so that a group leaves the results of its last op alone.  Convolutions whose
+    image is the begin of a larger one read that one instead.
     """
+    for op in operations:  # first of all: the hash of an op changes with its operands
+        if _is_window_op(op):
+            _read_whole_image(op)
     order = {op: position for position, op in enumerate(operations)}
     groups: list[list[Any]] = []
     taken: set[Any] = set()
@@ -41,6 +45,23 @@ def _around(op: Any, order: dict[Any, int], takes: Takes, taken: set[Any]) -> li
             break
         group, last = longer, user
     return group
+
+
+def _read_whole_image(op: Any) -> None:
+    """Let a convolution read what its image is a slice of: what a stride leaves unread at the end need not be cut off.
+
+    A sum of loops may end before the dimension that it indexes does; a plain loop may not.
+    """
+    affine = _maps(op)[0]
+    while (cut := functions.defining_op(op.operands[0])) is not None and cut.name == "tensor.extract_slice":
+        offsets, steps = (tuple(ir.DenseI64ArrayAttr(cut.attributes[f"static_{name}"])) for name in ("offsets", "strides"))
+        source, image = (ir.ShapedType(value.type) for value in (cut.operands[0], op.operands[0]))
+        if any(offsets) or set(steps) != {1} or source.rank != image.rank:
+            return
+        plain = [isinstance(expression, ir.AffineDimExpr) for expression in affine.results]
+        if any(p and a != b for p, a, b in zip(plain, source.shape, image.shape, strict=True)):
+            return
+        op.operands[0] = cut.operands[0]
 
 
 def _sorted(ops: Sequence[Any], order: dict[Any, int]) -> list[Any]:
