@@ -207,7 +207,7 @@ class Script:
         )
 
     def launch_blocks_and_threads(self, function: Handle, block: Sequence[int]) -> None:
-        """Turn ``scf.forall`` loops mapped to blocks, warps and threads into one ``gpu.launch``; ``block``: threads of a block."""
+        """``scf.forall`` loops mapped to blocks, warps and threads as one ``gpu.launch``; ``block``: threads of a block."""
         launch = self._fresh("launch")
         self._emit(f"{launch} = transform.gpu.map_forall_to_blocks {function} {{generate_gpu_launch}} : ({ANY}) -> {ANY}")
         self._emit(

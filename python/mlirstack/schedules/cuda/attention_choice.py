@@ -109,7 +109,7 @@ def _fits_wgmma(attention: Attention, device: Device) -> bool:
 
 def _wgmma_candidates(attention: Attention, device: Device) -> list[Parameters]:
     scores, found = scores_of(attention), list[Parameters]()
-    shapes = sorted(_shapes(attention), key=lambda shape: _time(attention, *shape, device))
+    shapes = sorted(_shapes(attention), key=lambda shape: _time(attention, shape[0], shape[1], device))
     for consumers, blocks in shapes:
         for keys in _keys(scores, consumers, blocks):
             for persistent in _persistent(scores, consumers, blocks, device):

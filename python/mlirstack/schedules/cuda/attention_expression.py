@@ -207,6 +207,7 @@ class Expressions:
         node = tensor.producer
         if node is None or not tensor.is_static:
             return None
+        found: Expression | None
         if node.name == "arith.constant":
             found = _iota(tensor)
         elif is_view(node):
@@ -317,12 +318,14 @@ def _view(node: Node, result: Tensor) -> Move | None:
         return lambda layout: layout.expand(groups, _static(result))
     offsets, sizes, steps = ([int(n) for n in attributes[f"static_{key}"]] for key in ("offsets", "sizes", "strides"))
     kept = _kept(sizes, _static(result))
+    if kept is None:
+        return None
 
     def change(layout: Layout) -> Layout | None:
         part = layout.slice(offsets, sizes, steps)
         return part.permute(kept) if part is not None else None
 
-    return change if kept is not None else None
+    return change
 
 
 def _kept(sizes: list[int], shape: list[int]) -> list[int] | None:

@@ -198,12 +198,14 @@ class _Matcher:
         if len(factors) == 1 and isinstance(factors[0], Apply) and factors[0].name == "arith.select":
             condition, yes, no = factors[0].arguments
             self._require(constant(uncast(yes)) == 0.0 and isinstance(condition, Apply), "a selection among the weights")
+            assert isinstance(condition, Apply)
             nothing, guarded = self._guard(condition)
             factors, _ = factors_of(no)
         else:
             guarded = None
         exponential, total = self._quotient(factors)
         self._require(isinstance(total, Element), "the weights are not divided by a sum")
+        assert isinstance(total, Element)
         summands = self._reduced(total, "arith.addf", 0.0, 0.0)
         self._require(summands == exponential, "the sum is not that of the exponentials")
         if guarded is not None:
@@ -357,7 +359,10 @@ class _Matcher:
             placed = compose(flat or (), digits)
             self._require(placed is not None, "indices of the output that are no digits")
             loops[loop] = placed or ()
-        return Element(best, self._canonical(Layout(tuple(loops))))
+        layout = self._canonical(Layout(tuple(loops)))
+        self._require(layout is not None, "indices of the output that are no digits")
+        assert layout is not None
+        return Element(best, layout)
 
     def _group(self, output: Element) -> tuple[Node, ...]:
         """All nodes, in program order; what depends on the scores is read by nobody else."""

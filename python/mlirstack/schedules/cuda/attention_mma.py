@@ -7,7 +7,7 @@ While scores are computed V is being copied, and the next K while V is multiplie
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -206,8 +206,7 @@ class _Writer:
             for pair in range(0, groups, 2):
                 row = self.lane % 8 + self.lane // 16 * 8 + pair * MMA_COLUMNS
                 place_of = plan.key_tile.offset(row, self.lane // 8 % 2 + 2 * step)
-                keys = load_matrices(kernel, kernel.offset(self.key_at, place_of))
-                self._multiply(query, keys, sums, pair)
+                self._multiply(query, load_matrices(kernel, kernel.offset(self.key_at, place_of)), sums, pair)
         keys = fragment_keys(first, self.lane % 4, plan.keys)
         products = [row for fragment in sums for row in fragment_rows([Float(value) for value in fragment])]
         flat = [value for row in products for value in row]
@@ -273,9 +272,13 @@ class _Writer:
                 vectors.store_some(kernel, numbers, kernel.offset(partial[1], number * 2, kernel.f32), 2)
                 for column, value in zip(columns, values, strict=True):
                     place_of = kernel.offset(partial[0], number * width + column.wide(), kernel.f32)
-                    kernel.when(column < width, lambda at=place_of, value=value: vectors.store(kernel, [value], at))
+                    kernel.when(column < width, self._storing(value, place_of))
 
             kernel.when(row < self.attention.rows, write)
+
+    def _storing(self, value: Float, place: Any) -> Callable[[], None]:
+        """What stores one number."""
+        return lambda: vectors.store(self.kernel, [value], place)
 
     def _store_pair(self, row: Int, column: Int, values: Sequence[Float]) -> None:
         """Two columns of a row; one access where the output has them next to each other, at an even place."""
