@@ -22,7 +22,7 @@ def compile_in_process(
 ) -> Candidate:
     """Compile through the Python interface."""
     compiled = api.compile(module, inputs, dynamic_shapes=dynamic_shapes, target=target, route=route)
-    return Candidate(compiled, route=compiled.route, device=compiled.executable.device)
+    return Candidate(compiled, route=compiled.route, device=compiled.executable.device, tf32=compiled.executable.tf32)
 
 
 def check(name: str, target: str, *, seed: int = 0) -> None:
@@ -50,7 +50,7 @@ def check_sizes(name: str, target: str, sizes: tuple[int, ...]) -> None:
     compiled = api.compile(model.module, model.inputs, dynamic_shapes=model.dynamic_shapes, target=target)
     for size in sizes:
         inputs = resized(model.inputs, model.dynamic_shapes or (), size)
-        accuracy = compare_answers(call(compiled, inputs), reference(model.module, inputs))
+        accuracy = compare_answers(call(compiled, inputs), reference(model.module, inputs), tf32=compiled.executable.tf32)
         assert accuracy.ok, f"size {size}: {accuracy.reason}"
 
 

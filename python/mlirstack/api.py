@@ -233,7 +233,7 @@ def compare(
         if reason:
             raise TargetUnavailableError(f"target '{target}': {reason}")
         function = compile(module, inputs, dynamic_shapes=dynamic_shapes, target=target, route=route, threads=threads)
-        return Candidate(function, route=function.route, device=function.executable.device)
+        return Candidate(function, route=function.route, device=function.executable.device, tf32=function.executable.tf32)
 
     return run_comparison(
         model,

@@ -61,7 +61,7 @@ def test_artifacts_give_eager_s_answer(driver: Driver, folder: Path) -> None:
         executable = create_target(target).load(bundle.artifact, bundle.signature, bundle.parameters)
         function = CompiledFunction(executable, bundle.signature, bundle.parameters)
         kept.append((function, bundle))
-        return Candidate(function, bundle.info.route, device=executable.device)
+        return Candidate(function, bundle.info.route, device=executable.device, tf32=executable.tf32)
 
     report = compare(
         source.model,
@@ -86,7 +86,8 @@ def check_again(source: ModelSource, function: CompiledFunction, *, writes: bool
     for use_graph, seed in ((False, 1), (True, 2), (True, 3), (False, 3)):
         function.executable.use_graph = use_graph  # type: ignore[attr-defined]
         inputs = other_inputs(source, seed)
-        accuracy = compare_answers(call(function, moved(inputs, device)), reference(source.model, inputs))  # type: ignore[arg-type]
+        expected = reference(source.model, inputs)  # type: ignore[arg-type]
+        accuracy = compare_answers(call(function, moved(inputs, device)), expected, tf32=function.executable.tf32)
         assert accuracy.ok, f"{'graph' if use_graph else 'launches'}, inputs of seed {seed}: {accuracy.reason}"
 
 

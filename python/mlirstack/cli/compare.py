@@ -204,7 +204,7 @@ class _Comparison:
         loader = create_target(target, threads=self.threads)
         executable = loader.load(bundle.artifact, bundle.signature, bundle.parameters)
         function = CompiledFunction(executable, bundle.signature, bundle.parameters)
-        return Candidate(function, bundle.info.route, compile_s, executable.device)
+        return Candidate(function, bundle.info.route, compile_s, executable.device, executable.tf32)
 
     def built(self, job: Job, dump: Path | None, tell: Callable[[str], None]) -> Report:
         """Write the artifacts of one model; neither eager nor a target runs."""

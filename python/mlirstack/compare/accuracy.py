@@ -46,6 +46,8 @@ TOLERANCES: Mapping[torch.dtype, Tolerance] = {
     torch.bfloat16: Tolerance(floor=1.6e-2, ceiling=1e-1),
 }
 EXACT = Tolerance(0.0, 0.0)
+# TF32 keeps as many bits of each factor as f16, and sums in f32.
+TF32 = TOLERANCES[torch.float16]
 
 # Another order of the same operations makes errors of the same size as eager's; four times leaves room for chance.
 EAGER_FACTOR = 4.0
@@ -157,15 +159,15 @@ def reference(module: nn.Module, inputs: Sequence[Any]) -> Reference:
     return Reference(eager, eager, "as is", "; ".join(notes))
 
 
-def compare_answers(got: Answer, expected: Reference) -> Accuracy:
-    """Compare an answer with eager's, output by output."""
+def compare_answers(got: Answer, expected: Reference, *, tf32: bool = False) -> Accuracy:
+    """Compare an answer with eager's, output by output; ``tf32``: f32 was multiplied as TF32, as torch's settings allow."""
     eager = expected.eager
     if got.structure != eager.structure:
         reason = f"structure is {got.structure}, eager's is {eager.structure}"
         output = OutputAccuracy("output", "structure", None, None, None, 0.0, reason=reason)
         return Accuracy((output,), expected.precision, expected.note)
     outputs = [
-        compare_leaf(name, got.leaves[name], leaf, expected.precise.leaves.get(name, leaf))
+        compare_leaf(name, got.leaves[name], leaf, expected.precise.leaves.get(name, leaf), tf32=tf32)
         if name in got.leaves
         else OutputAccuracy(
             name, _kind(leaf), _shape(leaf), None, None, 0.0, reason="eager writes this input, the target does not"
@@ -179,8 +181,8 @@ def compare_answers(got: Answer, expected: Reference) -> Accuracy:
     return Accuracy(tuple(outputs), expected.precision, expected.note)
 
 
-def compare_leaf(name: str, got: Leaf, eager: Leaf, precise: Leaf) -> OutputAccuracy:
-    """The verdict on one output, given eager's as it is and in higher precision."""
+def compare_leaf(name: str, got: Leaf, eager: Leaf, precise: Leaf, *, tf32: bool = False) -> OutputAccuracy:
+    """The verdict on one output, given eager's as it is and in higher precision; ``tf32`` as in :func:`compare_answers`."""
     kind, shape = _kind(eager), _shape(eager)
     if _kind(got) != kind or _shape(got) != shape:
         reason = f"is {_describe(got)}, eager gives {_describe(eager)}"
@@ -194,7 +196,9 @@ def compare_leaf(name: str, got: Leaf, eager: Leaf, precise: Leaf) -> OutputAccu
         return _compare_exactly(name, got, eager)
     if _shape(precise) != shape:  # data-dependent shapes may differ by precision
         precise = eager
-    return _compare_floats(name, got, eager, precise)
+    kind_of_number = eager.dtype.to_real()
+    tolerance = TF32 if tf32 and kind_of_number == torch.float32 else TOLERANCES.get(kind_of_number, EXACT)
+    return _compare_floats(name, got, eager, precise, tolerance)
 
 
 def _compare_exactly(name: str, got: Tensor, eager: Tensor) -> OutputAccuracy:
@@ -222,8 +226,7 @@ class _Error:
     worst_element: float
 
 
-def _compare_floats(name: str, got: Tensor, eager: Tensor, precise: Tensor) -> OutputAccuracy:
-    tolerance = TOLERANCES.get(eager.dtype.to_real(), EXACT)
+def _compare_floats(name: str, got: Tensor, eager: Tensor, precise: Tensor, tolerance: Tolerance) -> OutputAccuracy:
     got, eager64, precise = _as_real(got), _as_real(eager), _as_real(precise)
     finite = got.isfinite() & eager64.isfinite() & precise.isfinite()
     own, error = _error(eager64[finite], precise[finite]), _error(got[finite], precise[finite])

@@ -31,13 +31,14 @@ class Candidate:
     """A model compiled for a target: a callable with the model's own signature.
 
     ``route`` is the route that ran; ``compile_s`` the seconds of compilation, None to have the compile call timed;
-    ``device`` is torch's name of the device that inputs must be on.
+    ``device`` is torch's name of the device that inputs must be on; ``tf32``: f32 is multiplied as TF32.
     """
 
     function: Callable[..., Any]
     route: str | None = None
     compile_s: float | None = None
     device: str = CPU
+    tf32: bool = False
 
 
 class CompileFunction(Protocol):
@@ -133,7 +134,7 @@ def _try(
     except (MlirstackError, RuntimeError) as error:  # RuntimeError: what device runtimes raise
         reason = f"compiled, but running it failed: {error}"
         return TargetResult(target, "error", route=candidate.route, compile_s=compile_s, error=reason), None
-    accuracy = compare_answers(got, expected)
+    accuracy = compare_answers(got, expected, tf32=candidate.tf32)
     return judged(target, accuracy, route=candidate.route, compile_s=compile_s), candidate
 
 

@@ -32,10 +32,12 @@ class Executable(ABC):
     """A loaded ``@main``: parameters are bound, user inputs are given per call.
 
     ``device`` is where inputs must be and results are: torch's name of a device.  ``parameters`` are those that were bound,
-    where these are other tensors than the ones given (on another device); None otherwise.
+    where these are other tensors than the ones given (on another device); None otherwise.  ``tf32``: is f32 multiplied as
+    TF32, as torch's settings allowed when this was compiled?
     """
 
     device: str = "cpu"
+    tf32: bool = False
     parameters: dict[str, torch.Tensor] | None = None
 
     @abstractmethod

@@ -8,7 +8,7 @@ GPU's context ends the process; the step that it told of last names the candidat
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from mlirstack.targets.callable import CompiledFunction
 from mlirstack.targets.registry import create_target
 
 Values = tuple[Any, ...]
-Function = Callable[..., Any]
+Function = CompiledFunction
 
 _FAR_BEHIND = 1.5  # times the fastest: not worth measuring closely
 _FEW_CALLS = 3
@@ -53,7 +53,7 @@ def answer(question: dict[str, Any], tell: Tell) -> dict[str, Any]:
             outputs[number] = pytree.tree_leaves(functions[number](*data[0]))
             torch.cuda.synchronize()
             rough[number] = _rough_seconds(functions[number], data[0])
-        failed |= disagreeing(outputs)
+        failed |= disagreeing(outputs, tf32=any(function.executable.tf32 for function in functions.values()))
         outputs.clear()
         seconds = {number: time for number, time in rough.items() if number not in failed}
         tell({"timing": sorted(seconds)})
@@ -61,13 +61,16 @@ def answer(question: dict[str, Any], tell: Tell) -> dict[str, Any]:
     return {"seconds": seconds, "failed": failed}
 
 
-def disagreeing(outputs: Mapping[int, Sequence[Any]]) -> dict[int, str]:
-    """Candidates whose answer is not that of most, with the reason; of as many, the first one is believed."""
+def disagreeing(outputs: Mapping[int, Sequence[Any]], *, tf32: bool = False) -> dict[int, str]:
+    """Candidates whose answer is not that of most, with the reason; of as many, the first one is believed.
+
+    ``tf32``: some multiply f32 as TF32.
+    """
     if not outputs:
         return {}
     believed, wrong = -1, dict.fromkeys(outputs, "")
     for number in outputs:
-        found = _differences(outputs, number)
+        found = _differences(outputs, number, tf32=tf32)
         if believed < 0 or len(found) < len(wrong):
             believed, wrong = number, found
         if 2 * len(wrong) <= len(outputs):
@@ -77,9 +80,10 @@ def disagreeing(outputs: Mapping[int, Sequence[Any]]) -> dict[int, str]:
     return wrong
 
 
-def _differences(outputs: Mapping[int, Sequence[Any]], believed: int) -> dict[int, str]:
+def _differences(outputs: Mapping[int, Sequence[Any]], believed: int, *, tf32: bool) -> dict[int, str]:
     """What is wrong with which candidates, if ``believed`` is right."""
-    found = {number: _difference(got, outputs[believed]) for number, got in outputs.items() if number != believed}
+    others = {number: got for number, got in outputs.items() if number != believed}
+    found = {number: _difference(got, outputs[believed], tf32=tf32) for number, got in others.items()}
     return {
         number: f"differs from candidate {believed}, taken as eager: {text}"
         for number, text in found.items()
@@ -87,10 +91,10 @@ def _differences(outputs: Mapping[int, Sequence[Any]], believed: int) -> dict[in
     }
 
 
-def _difference(got: Sequence[Any], expected: Sequence[Any]) -> str | None:
+def _difference(got: Sequence[Any], expected: Sequence[Any], *, tf32: bool) -> str | None:
     """What is wrong, within the tolerance of the outputs' dtypes; None if nothing is."""
     for position, (one, other) in enumerate(zip(got, expected, strict=True)):
-        verdict = compare_leaf(f"output {position}", one, other, other)
+        verdict = compare_leaf(f"output {position}", one, other, other, tf32=tf32)
         if not verdict.ok:
             return f"{verdict.name}: {verdict.reason}"
     return None

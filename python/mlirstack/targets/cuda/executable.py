@@ -59,7 +59,7 @@ class CudaExecutable(Executable):
         main = plan.function(MAIN)
         if main is None:
             raise BundleError("the launch plan has no function 'main'")
-        self.plan, self.device = plan, str(driver.device)
+        self.plan, self.device, self.tf32 = plan, str(driver.device), ".tf32" in ptx
         self._driver, self._ptx, self._image = driver, ptx, image
         with driver.current():
             module = driver.load(image)
