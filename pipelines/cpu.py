@@ -17,7 +17,7 @@ from mlirstack.passes.vector_math import VectorMath
 from mlirstack.pipeline.stage import Pipeline, Stage
 from mlirstack.pipeline.step import Pass
 from mlirstack.pipelines.frontend import frontend_stages
-from mlirstack.pipelines.graph import FUNCTION, FUSED, SLICES, prepared, to_buffers
+from mlirstack.pipelines.graph import FUNCTION, SLICES, fused, prepared, to_buffers
 from mlirstack.schedules.cpu.packing import PackContractions
 from mlirstack.schedules.cpu.parallel import ParallelizeKernels
 from mlirstack.schedules.cpu.tiling import TileKernels
@@ -184,7 +184,9 @@ def cpu_pipeline(route: str, level: str, *, threads: int = 1, opt_level: int = 2
     )
     compiled = Stage("object", "object", (CompileObject(opt_level),), "relocatable object for this machine's processor")
     kernels = (KERNELS, parallel) if threads > 1 else (KERNELS,)
-    back = (prepared(), FUSED, PACKED, *kernels, TILED, VECTORIZED, BUFFERIZED, LOOPS, _llvm(threads), LLVMIR, compiled, ASM)
+    back = (
+        prepared(), fused(), PACKED, *kernels, TILED, VECTORIZED, BUFFERIZED, LOOPS, _llvm(threads), LLVMIR, compiled, ASM,
+    )  # fmt: skip
     names = [stage.name for stage in back]
     back = back[names.index(_FIRST_STAGE.get(level, "prepared")) :]
     return Pipeline("cpu", (*frontend_stages(route, level), *back), "linalg to native code for this machine's processor")

@@ -5,8 +5,11 @@ Read it from top to bottom: each stage leaves behind what its name says, and wha
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from mlirstack.passes.buffers import OwnFills
 from mlirstack.passes.cuda.accumulators import HoistAccumulators
+from mlirstack.passes.cuda.allow_tf32 import AllowTf32
 from mlirstack.passes.cuda.cubin import AssembleCubin
 from mlirstack.passes.cuda.device_code import TranslateKernels
 from mlirstack.passes.cuda.dispatches import FormDispatches
@@ -27,7 +30,7 @@ from mlirstack.passes.sink_expansions import SinkExpansions
 from mlirstack.pipeline.stage import Pipeline, Stage
 from mlirstack.pipeline.step import Pass
 from mlirstack.pipelines.frontend import frontend_stages
-from mlirstack.pipelines.graph import FUNCTION, FUSED, SLICES, prepared, to_buffers
+from mlirstack.pipelines.graph import FUNCTION, SLICES, fused, prepared, to_buffers
 from mlirstack.schedules.cuda.device import device_of
 from mlirstack.schedules.cuda.transform_gemm import (
     TRANSFORM,
@@ -157,9 +160,12 @@ _BY_TRANSFORM = (
 )  # fmt: skip
 
 
-def cuda_pipeline(route: str, level: str, *, arch: str | None = None, schedule: str | None = None) -> Pipeline:
+def cuda_pipeline(
+    route: str, level: str, *, arch: str | None = None, schedule: str | None = None, tf32: Sequence[str] = ()
+) -> Pipeline:
     """The stage table for a program at ``level`` that takes ``route`` ("tosa" or "linalg"), for GPUs of ``arch``
-    ("sm_90a" if none is given).  ``schedule`` "transform" writes matrix products with the transform dialect."""
+    ("sm_90a" if none is given).  ``schedule`` "transform" writes matrix products with the transform dialect.  ``tf32``: the
+    kinds of f32 ops ("matmul", "convolution") that tensor cores may compute as TF32."""
     by_transform = schedule == TRANSFORM
     chip = device_of(arch).arch
     mapped = Stage(
@@ -172,7 +178,7 @@ def cuda_pipeline(route: str, level: str, *, arch: str | None = None, schedule: 
     cubin = Stage("cubin", "cubin", (AssembleCubin(chip),), f"machine code for {chip}, assembled by ptxas")
     back = (
         prepared(*_BEFORE_HOISTING),
-        FUSED,
+        fused(*([AllowTf32(tuple(tf32))] if tf32 else [])),
         FLATTENED,
         _dispatches(chip, schedule or ""),
         *((_TILED,) if by_transform else ()),

@@ -42,27 +42,31 @@ def prepared(*before_hoisting: Step) -> Stage:
     )
 
 
-FUSED = Stage(
-    "fused",
-    "linalg",
-    (
-        # Transposes, broadcasts and reductions take part in fusion.  Contractions, convolutions and poolings do not: with
-        # an elementwise chain fused into an operand, it would be computed once per output element.
-        GeneralizeNamed(),
-        PinBroadcasts(),
-        Pass("linalg-fuse-elementwise-ops", on=FUNCTION),
-        PinBroadcasts(remove=True),
-        Pass("canonicalize"),
-        Pass("cse"),
-        # Now that nothing fuses into them any more: a batch of one is no batch, a 1x1 convolution is a contraction.
-        GeneralizeNamed(windows=True),
-        Pass("linalg-fold-unit-extent-dims"),
-        Pass("canonicalize"),
-        SimplifyLinalg(),
-        Pass("cse"),
-    ),
-    "elementwise chains are one op each, unit dimensions are gone",
-)
+def fused(*on_windows: Step) -> Stage:
+    """The stage ``fused``; ``on_windows`` are steps that see contractions and convolutions before they lose their names."""
+    return Stage(
+        "fused",
+        "linalg",
+        (
+            # Transposes, broadcasts and reductions take part in fusion.  Contractions, convolutions and poolings do not:
+            # with an elementwise chain fused into an operand, it would be computed once per output element.
+            GeneralizeNamed(),
+            PinBroadcasts(),
+            Pass("linalg-fuse-elementwise-ops", on=FUNCTION),
+            PinBroadcasts(remove=True),
+            Pass("canonicalize"),
+            Pass("cse"),
+            *on_windows,
+            # Now that nothing fuses into them any more: a batch of one is no batch, a 1x1 convolution is a contraction.
+            GeneralizeNamed(windows=True),
+            Pass("linalg-fold-unit-extent-dims"),
+            Pass("canonicalize"),
+            SimplifyLinalg(),
+            Pass("cse"),
+        ),
+        "elementwise chains are one op each, unit dimensions are gone",
+    )
+
 
 # Padding and concatenation as fills and slices, which can be written by one kernel.
 SLICES: tuple[Step, ...] = (

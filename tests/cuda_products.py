@@ -20,6 +20,7 @@ NUMPY = {
     "f8E4M3FN": ml_dtypes.float8_e4m3fn,
 }  # fmt: skip
 TOLERANCE = {"f32": 1e-6, "f16": 1e-3, "bf16": 8e-3, "i32": 0.0}  # relative L2: one rounding of the result, and a margin
+TF32_TOLERANCE = 4e-4  # factors rounded to ten bits: about 3e-4; cut off, they would give 8e-4
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class Product:
     """``act(A · B + bias) + residual``; ``a`` and ``b`` spell the order of the factors' dimensions, outermost first.
 
     ``batch``: sizes of batch axes; ``shared``: B is the same for all of them.  Everything after the product is computed in
-    f32 and rounded once.
+    f32 and rounded once.  ``tf32``: factors of type f32 may be rounded to TF32.
     """
 
     m: int
@@ -42,6 +43,7 @@ class Product:
     bias: bool = False
     activation: str = ""  # "relu", "silu", "gelu"
     residual: bool = False
+    tf32: bool = False
 
     @property
     def sums(self) -> str:
@@ -147,7 +149,8 @@ class Product:
             lines = ["%u = arith.extsi %x : i8 to i32", "%v = arith.extsi %y : i8 to i32", "%p = arith.muli %u, %v : i32"]
             return "\n".join([*lines, "%sum = arith.addi %old, %p : i32"])
         if self.element == "f32":
-            return "%p = arith.mulf %x, %y : f32\n%sum = arith.addf %old, %p : f32"
+            mark = " {mlirstack.tf32}" if self.tf32 else ""
+            return f"%p = arith.mulf %x, %y{mark} : f32\n%sum = arith.addf %old, %p : f32"
         lines = [f"%u = arith.extf %x : {self.element} to f32", f"%v = arith.extf %y : {self.element} to f32"]
         return "\n".join([*lines, "%p = arith.mulf %u, %v : f32", "%sum = arith.addf %old, %p : f32"])
 

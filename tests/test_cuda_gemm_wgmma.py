@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from cuda_products import TOLERANCE, Product, emitted, graph_of
+from cuda_products import TF32_TOLERANCE, TOLERANCE, Product, emitted, graph_of
 from simt import run_plan
 
 from mlirstack.bindings import ir, new_context
@@ -26,7 +26,6 @@ from mlirstack.schedules.cuda.gemm_wgmma import WgmmaGemm, parameters_of
 from mlirstack.schedules.cuda.wgmma_tile import WgmmaTile
 
 HOPPER = DEVICES["sm_90a"]
-TF32 = replace(HOPPER, allow_tf32=True)
 WGMMA, SKINNY = WgmmaGemm(), SkinnyGemm()
 
 
@@ -65,7 +64,7 @@ def test_left_to_other_emitters(product: Product) -> None:
 
 @pytest.mark.portable
 def test_tf32_is_taken_where_it_is_allowed() -> None:
-    assert candidates(Product(512, 512, 512, "f32", "f32"), device=TF32)
+    assert candidates(Product(512, 512, 512, "f32", "f32", tf32=True))
 
 
 @pytest.mark.portable
@@ -141,6 +140,10 @@ def ptx_of_module(module: Any) -> str:
         (Product(512, 512, 512, bias=True, activation="silu", residual=True), tile(128, 128, 6, pingpong=True)),
         (Product(512, 512, 512, "f8E4M3FN"), tile(64, 256, 4)),
         (Product(512, 512, 512, "i8", "i32"), tile(128, 128, 6)),
+        (Product(512, 512, 512, "f32", "f32", tf32=True), tile(128, 256, 4)),
+        (Product(512, 512, 512, "f32", "f32", bias=True, activation="gelu", tf32=True), tile(256, 128, 4)),
+        (Product(512, 512, 512, "f32", "f32", b="kn", tf32=True, residual=True), tile(128, 128, 6, pingpong=True)),
+        (Product(128, 512, 1024, "f32", "f32", tf32=True), tile(64, 128, 6, split=2)),
     ],
     ids=str,
 )
@@ -150,6 +153,7 @@ def test_tensor_cores_and_no_spills(product: Product, parameters: Parameters) ->
     # ptxas runs wgmmas one after the other where something reads their results too early.
     assert [found.warning for found in resources.values() if found.warning] == []
     assert re.search(r"\b[HQI]GMMA\b", text)
+    assert bool(re.search(r"HGMMA\S+\.TF32", text)) == product.tf32
     assert "UTMALDG" in text
     assert "MEMBAR.ALL.GPU" not in text
     assert "MEMBAR.SC" not in text
@@ -237,7 +241,24 @@ def test_few_rows_or_columns_on_tensor_cores(product: Product, parameters: Param
 
 
 @pytest.mark.portable
-@pytest.mark.parametrize("layouts", [("mk", "nk"), ("km", "kn")])
-def test_tf32(layouts: tuple[str, str]) -> None:
-    product = Product(130, 144, 101, "f32", "f32", a=layouts[0], b=layouts[1], batch=(3,))
-    assert answer(product, WGMMA, tile(64, 128, 3), replace(TF32, multiprocessors=4)) < 2e-3  # ten bits of the factors
+@pytest.mark.parametrize(
+    ("product", "parameters"),
+    [
+        (Product(130, 144, 101, batch=(3,)), tile(64, 128, 3)),
+        (Product(130, 144, 101, a="km", b="kn", batch=(3,)), tile(64, 128, 3)),
+        (Product(300, 304, 100, b="kn", bias=True, activation="gelu"), tile(128, 256, 2)),
+        (Product(500, 304, 68, residual=True), tile(128, 128, 4, pingpong=True)),
+        (Product(200, 264, 260), tile(64, 128, 3, split=2)),
+        (Product(520, 304, 72), tile(128, 256, 2, multicast="a")),
+    ],
+    ids=str,
+)
+def test_tf32(product: Product, parameters: Parameters) -> None:
+    product = replace(product, element="f32", result="f32", tf32=True)
+    assert answer(product, WGMMA, parameters, FOUR) < TF32_TOLERANCE
+
+
+@pytest.mark.portable
+def test_tf32_with_few_rows() -> None:
+    product = Product(9, 300, 260, "f32", "f32", bias=True, tf32=True)
+    assert answer(product, SKINNY, {"kind": "wgmma", **tile(64, 16, 4, split=2, consumers=1)}, FOUR) < TF32_TOLERANCE

@@ -9,7 +9,7 @@ from zoo_on_target import EXPECTED, resized
 from mlirstack import api, zoo
 from mlirstack.compare.accuracy import call, compare_answers, reference
 
-pytestmark = pytest.mark.portable
+pytestmark = [pytest.mark.portable, pytest.mark.usefixtures("without_tf32")]
 
 NAMES = [name for name in zoo.names() if name not in zoo.HEAVY and (name, "cuda") not in EXPECTED]
 

@@ -9,6 +9,7 @@ from mlirstack.pipeline.table import register_step
 
 STEPS: dict[str, str] = {
     "iree-phase": "mlirstack.passes.iree_phase:IreePhase",
+    "mlirstack-allow-tf32": "mlirstack.passes.cuda.allow_tf32:AllowTf32",
     "mlirstack-assemble-cubin": "mlirstack.passes.cuda.cubin:AssembleCubin",
     "mlirstack-asserts-to-errors": "mlirstack.passes.asserts:AssertsToErrors",
     "mlirstack-bfloat-bits": "mlirstack.passes.bfloat_bits:BfloatBits",

@@ -21,6 +21,7 @@ from .frames import Frame, Unit
 from .kinds import CLUSTER, GLOBAL, SHARED, Kind
 from .memory import ALLOCATED, POISON, WRITTEN
 from .ptx import Bound, instruction
+from .ptx_numbers import round_tf32
 from .tensor_maps import TensorMap
 
 _BYTE = np.dtype(np.uint8)
@@ -187,7 +188,7 @@ def _blocks_of(one: Frame, mask: Any, thread: int) -> list[int]:
 
 
 def _start_load(one: Frame, layout: TensorMap, elements: tuple[Any, Any], places: Any, size: int, barrier: int) -> None:
-    """``elements``: their addresses, and which are inside of the tensor."""
+    """``elements``: their addresses, and which are inside of the tensor.  f32 becomes TF32 where the map says so."""
     unit, memory = one.unit, one.unit.memory
     sources, inside = elements
     raw = np.zeros((*sources.shape, layout.element_bytes), np.uint8)
@@ -197,6 +198,8 @@ def _start_load(one: Frame, layout: TensorMap, elements: tuple[Any, Any], places
         raw[inside] = memory.load(inner, kind)
         if unit.races is not None:
             unit.races.read_global(one, inner, kind)
+    if layout.element == "tf32":
+        raw = round_tf32(raw.view(np.float32), to_even=True).view(np.uint8)
     bytes_at = places[..., None] + np.arange(layout.element_bytes)
     _start(one, bytes_at.reshape(-1), raw.reshape(-1), size, barrier)
 

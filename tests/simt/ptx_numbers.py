@@ -138,7 +138,7 @@ def _(frame: Frame, bound: Bound) -> None:
         return
     value = bound.read(bound.operands[1], TYPES[source])
     if to == "tf32":
-        bound.write(bound.operands[0], round_tf32(value))
+        bound.write(bound.operands[0], round_tf32(value, to_even=bound.has("rn")))
         return
     if source[0] == "u":
         value = value.view(unsigned(value.dtype))
@@ -167,10 +167,11 @@ def _convert_pair(bound: Bound, to: str, source: str) -> None:
     bound.write(bound.operands[0], (bits[0] | (bits[1] << 8)).view(np.int16))
 
 
-def round_tf32(value: Any) -> Any:
-    """f32 rounded to 10 bits of fraction, ties away from zero (``cvt.rna.tf32.f32``)."""
+def round_tf32(value: Any, *, to_even: bool = False) -> Any:
+    """f32 rounded to 10 bits of fraction, ties away from zero (``cvt.rna.tf32.f32``) or to even (``cvt.rn.tf32.f32``)."""
     bits = value.view(np.uint32)
-    rounded = ((bits + np.uint32(0x1000)) & np.uint32(0xFFFFE000)).view(np.float32)
+    half = np.uint32(0xFFF) + ((bits >> np.uint32(13)) & np.uint32(1)) if to_even else np.uint32(0x1000)
+    rounded = ((bits + half) & np.uint32(0xFFFFE000)).view(np.float32)
     return np.where(np.isfinite(value), rounded, value)[()]
 
 

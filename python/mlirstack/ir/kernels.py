@@ -1,8 +1,9 @@
-"""How outlined kernels are marked in the IR: a function attribute that holds the class of the kernel."""
+"""Marks in the IR: a function attribute that holds the class of an outlined kernel, a permission on multiplications."""
 
 from __future__ import annotations
 
 KERNEL_ATTRIBUTE = "mlirstack.kernel"
+TF32_ATTRIBUTE = "mlirstack.tf32"  # on arith.mulf of two f32: the factors may be rounded to TF32
 
 CONTRACTION = "contraction"  # matmul in all its forms: two inputs, multiply and add, plain loop indices
 CONVOLUTION = "convolution"  # the same, one input through a sliding window

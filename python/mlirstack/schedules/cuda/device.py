@@ -29,7 +29,6 @@ class Device:
     threads_per_multiprocessor: int = 1536
     registers_per_multiprocessor: int = 65536
     blocks_per_multiprocessor: int = 24
-    allow_tf32: bool = False  # may f32 products round their factors to TF32? (torch.backends.cuda.matmul.allow_tf32)
 
     @property
     def capability(self) -> int:

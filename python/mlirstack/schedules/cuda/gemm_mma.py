@@ -1,6 +1,6 @@
 """Matrix products on the tensor cores of sm_80, sm_86, sm_89 and sm_90, and of sm_90a where ``wgmma`` does not fit.
 
-Takes f16, bf16, fp8 (sm_89), i8 and, where the device allows it, f32 as TF32; any sizes, layouts and batches, with what
+Takes f16, bf16, fp8 (sm_89), i8 and, where it is allowed, f32 as TF32; any sizes, layouts and batches, with what
 comes after the product in the same kernel.  See docs/kernels/gemm_mma.md.
 """
 
@@ -17,7 +17,7 @@ from mlirstack.schedules.cuda.graph import KernelGraph
 from mlirstack.schedules.cuda.mma_choice import Problem, cut_of, cuts
 from mlirstack.schedules.cuda.mma_engine import MmaEngine, gathers
 from mlirstack.schedules.cuda.product_kernel import ProductKernel
-from mlirstack.schedules.cuda.tensor_core import OPERANDS, Operands
+from mlirstack.schedules.cuda.tensor_core import HOPPER_TF32, OPERANDS, Operands
 
 _NAMES = {"f16": "f16", "bf16": "bf16", "f8E4M3FN": "e4m3", "f8E5M2": "e5m2", "f32": "tf32"}
 
@@ -61,14 +61,15 @@ def operands_of(contraction: Contraction, device: Device) -> Operands | None:
 
 
 def operands_for(product: Product, factors: tuple[Factor, Factor], device: Device) -> Operands | None:
-    """What the tensor cores of ``device`` call the factors' type; None where they do not multiply it exactly."""
+    """What the tensor cores of ``device`` call the factors' type; None where they do not multiply it as exactly as
+    is asked for."""
     a, b = factors
     if device.capability < 80 or str(a.element) != str(b.element):
         return None
     name = _integer_name(a, b) if isinstance(a.element, ir.IntegerType) else _NAMES.get(str(a.element))
-    if name is None or (name == "tf32" and not device.allow_tf32):
+    if name is None or (name == "tf32" and not product.node.allows_tf32):
         return None
-    operands = OPERANDS[name]
+    operands = HOPPER_TF32 if name == "tf32" and device.capability >= 90 else OPERANDS[name]
     if device.capability < operands.capability or not _can_sum(product.accumulator, operands):
         return None
     return operands

@@ -1,6 +1,6 @@
 """Matrix products on Hopper's tensor cores (sm_90a): ``wgmma`` fed by the copy engine, a persistent grid, fused epilogue.
 
-Takes f16, bf16, fp8, i8 and, where the device allows it, f32 as TF32, with any M, N, K and batches, from about 64 rows up;
+Takes f16, bf16, fp8, i8 and, where it is allowed, f32 as TF32, with any M, N, K and batches, from about 64 rows up;
 other shapes are left to the emitters after this one.  See docs/kernels/gemm_wgmma.md.
 """
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mlirstack.bindings import dialect, ir
+from mlirstack.ir.kernels import TF32_ATTRIBUTE
 from mlirstack.passes import functions
 from mlirstack.passes.grouping import outermost
 from mlirstack.passes.regions import clone_with, external_values
@@ -138,6 +139,11 @@ class Node:
     def body_ops(self) -> list[str]:
         """Names of the ops of the body, the yield left out."""
         return [op.operation.name for op in self.body.operations][:-1]
+
+    @property
+    def allows_tf32(self) -> bool:
+        """May factors be rounded to TF32?  See :mod:`mlirstack.passes.cuda.allow_tf32`."""
+        return any(TF32_ATTRIBUTE in op.operation.attributes for op in self.body.operations)
 
 
 class KernelGraph:

@@ -76,7 +76,7 @@ class MmaLoop(PipelinedLoop):
         """See :class:`PipelinedLoop`: four i32 for each block of 16 rows of A, then of B."""
         of_a = [word for i in range(self._blocks[0]) for word in self._tiles[0].fragment(self.kernel, a, i, step)]
         of_b = [word for j in range(self._blocks[1]) for word in self._tiles[1].fragment(self.kernel, b, j, step)]
-        return of_a + of_b
+        return [tensor_core.rounded(self.kernel, self._operands, word) for word in of_a + of_b]
 
     def zeros(self) -> list[Any]:
         """See :class:`PipelinedLoop`."""

@@ -7,7 +7,7 @@ Every instruction works on blocks of 16 x 32 bytes, whatever the element: two ``
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from mlirstack.bindings import dialect, ir
@@ -23,11 +23,16 @@ ACCUMULATORS = 4  # results of one mma.sync that a thread holds: (g, 2t), (g, 2t
 
 @dataclass(frozen=True)
 class Operands:
-    """Element type of A and B on tensor cores: bits, what NVVM calls it, what ptxas needs for it, type of the sums."""
+    """Element type of A and B on tensor cores: bits, what NVVM calls it, what ptxas needs for it, type of the sums.
+
+    ``rounding``: the PTX instruction that rounds an element in memory to what the tensor cores multiply: they drop the bits
+    that they do not read.  Empty where they read all.
+    """
 
     name: str  # "f16", "bf16", "tf32", "e4m3", "e5m2", "s8", "u8"
     bits: int
     capability: int = 80
+    rounding: str = ""
 
     @property
     def is_integer(self) -> bool:
@@ -45,13 +50,14 @@ OPERANDS = {
     for operands in (
         Operands("f16", 16),
         Operands("bf16", 16),
-        Operands("tf32", 32),
+        Operands("tf32", 32, rounding="cvt.rna.tf32.f32"),
         Operands("s8", 8),
         Operands("u8", 8),
         Operands("e4m3", 8, 89),
         Operands("e5m2", 8, 89),
     )
 }
+HOPPER_TF32 = replace(OPERANDS["tf32"], rounding="cvt.rn.tf32.f32")  # one machine instruction in place of three
 
 
 @dataclass(frozen=True)
@@ -120,6 +126,13 @@ def load_matrices(kernel: Kernel, pointer: Any, *, transposed: bool = False) -> 
     result = ir.Type.parse("!llvm.struct<(i32, i32, i32, i32)>")
     loaded = nvvm.LdMatrixOp(pointer, 4, _layout(layout), shape, kind, results=[result]).results[0]
     return _fields(loaded, 4, kernel.i32)
+
+
+def rounded(kernel: Kernel, operands: Operands, word: Any) -> Any:
+    """A word of a fragment (i32) as tensor cores multiply it."""
+    if not operands.rounding:
+        return word
+    return kernel.assembly(f"{operands.rounding} $0, $1;", "=r,r", [word], kernel.i32)
 
 
 def multiply(kernel: Kernel, operands: Operands, a: Sequence[Any], b: Sequence[Any], sums: Sequence[Any]) -> list[Any]:

@@ -56,7 +56,7 @@ def _describe(node: Node, *, rounded: bool) -> str:
     kinds = "".join(kind[0] for kind in node.iterators)
     sources, targets = (" ".join(_operand(o) for o in operands) for operands in (node.inputs, node.outputs))
     body = " ".join(name.partition(".")[2] for name in node.body_ops())
-    return f"{sizes} {kinds} {sources} > {targets}: {body}"
+    return f"{sizes} {kinds} {sources} > {targets}: {body}{' (tf32)' if node.allows_tf32 else ''}"
 
 
 def _operand(operand: Operand) -> str:

@@ -46,7 +46,12 @@ def wgmma_copy_cut_of(parameters: dict[str, int]) -> WgmmaCopyCut:
 
 
 def wgmma_copy_cuts(problem: Problem, device: Device, count: int = 8) -> list[WgmmaCopyCut]:
-    """The ``count`` cuts that the model finds best, best first."""
+    """The ``count`` cuts that the model finds best, best first.
+
+    None for f32: wgmma reads shared memory itself, where what ``cp.async`` brought is not rounded to TF32.
+    """
+    if problem.operands.rounding:
+        return []
     found = []
     for rows, columns, warpgroups in _SHAPES:
         for stages in (6, 5, 4, 3):

@@ -14,6 +14,7 @@ from mlirstack.errors import BundleError, StageError, TargetUnavailableError
 from mlirstack.passes.cuda.plan import LaunchPlan
 from mlirstack.targets.base import Artifact, Executable, Target
 from mlirstack.targets.cuda.arch import Arch
+from mlirstack.targets.cuda.tf32 import kernels_with_tf32, tf32_of_torch
 from mlirstack.targets.registry import TargetOptions
 
 if TYPE_CHECKING:
@@ -66,10 +67,10 @@ class CudaTarget(Target):
         return None if self._arch.image_for(driver.capability) else _mismatch(self._arch, driver)
 
     def pipeline(self, route: str, level: str) -> Pipeline:
-        """The table of ``pipelines/cuda.py``."""
+        """The table of ``pipelines/cuda.py``; f32 is multiplied as TF32 where torch's settings say so now."""
         from mlirstack.pipelines.cuda import cuda_pipeline
 
-        return cuda_pipeline(route, level, arch=self.arch, schedule=self._schedule)
+        return cuda_pipeline(route, level, arch=self.arch, schedule=self._schedule, tf32=tf32_of_torch())
 
     def build(self, program: Program, payload: Payload, observers: Sequence[Observer] = ()) -> Artifact:
         """The cubin, the PTX it was made from, and the launch plan."""
@@ -89,6 +90,7 @@ class CudaTarget(Target):
             "cuda": list(version_of(tool("ptxas"))),
             # Bytes of temporaries, with reuse and without; None where they depend on shapes.
             "memory": {f.name: {"arena": f.arena_bytes, "unshared": f.unshared_bytes} for f in payload.plan.functions},
+            "tf32": kernels_with_tf32(payload.ptx),
         }
         return Artifact(self.name, files, metadata)
 
