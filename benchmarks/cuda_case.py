@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -18,6 +19,7 @@ class Case:
     ``make`` builds the module and its inputs on the CPU, from a fixed seed.  ``bytes``: every input and parameter read once,
     every result written once; ``flops``: multiplications and additions of the contractions.  ``eager`` is another module for
     the comparison with eager where a library call says the same (cuDNN's attention, for example); None: the module itself.
+    ``dtype`` "tf32": f32, with torch's permission to multiply matrices as TF32.
     """
 
     name: str
@@ -27,3 +29,13 @@ class Case:
     flops: int
     dtype: str
     eager: Callable[[], nn.Module] | None = None
+
+    @contextmanager
+    def settings(self) -> Iterator[None]:
+        """torch's settings as this case wants them, both when it is compiled and when eager runs it."""
+        allowed = torch.backends.cuda.matmul.allow_tf32
+        torch.backends.cuda.matmul.allow_tf32 = self.dtype == "tf32"
+        try:
+            yield
+        finally:
+            torch.backends.cuda.matmul.allow_tf32 = allowed

@@ -28,19 +28,6 @@ class Product(nn.Module):
         return a @ (b if self.layout[1] == "n" else b.transpose(-1, -2))
 
 
-class Tf32Product(Product):
-    """The same where eager may use TF32."""
-
-    def forward(self, a: Tensor, b: Tensor) -> Tensor:
-        """As :class:`Product`."""
-        allowed = torch.backends.cuda.matmul.allow_tf32
-        torch.backends.cuda.matmul.allow_tf32 = True
-        try:
-            return super().forward(a, b)
-        finally:
-            torch.backends.cuda.matmul.allow_tf32 = allowed
-
-
 class Fp8Product(nn.Module):
     """fp8 factors, both with K contiguous, summed in f32, rounded to bf16."""
 
@@ -94,7 +81,7 @@ def _product(m: int, n: int, k: int, dtype: str = "bf16", layout: str = "nt", ba
         torch.manual_seed(m + n + k)
         lead = (batch,) if batch else ()
         a, b = (m, k) if layout[0] == "n" else (k, m), (k, n) if layout[1] == "n" else (n, k)
-        module = {"tf32": Tf32Product, "e4m3": lambda _: Fp8Product()}.get(dtype, Product)(layout)
+        module = Fp8Product() if dtype == "e4m3" else Product(layout)
         return module, tuple(torch.randn(*lead, *shape).to(_DTYPES[dtype]) for shape in (a, b))
 
     count, size = max(batch, 1), _BYTES[dtype]
@@ -140,8 +127,7 @@ CASES: tuple[Case, ...] = (
     _product(512, 512, 128, batch=128),
     *(_product(*shape, group="gemm_odd") for shape in _ODD),
     *(_product(*shape, layout="nn", group="gemm_odd") for shape in _ODD[:2]),
-    *(_product(size, size, size, "tf32", group="gemm_tf32") for size in (2048, 4096)),
-    _product(4096, 4096, 4096, "tf32", "nn", group="gemm_tf32"),
+    *(_product(size, size, size, "tf32", layout, group="gemm_tf32") for size in (2048, 4096) for layout in ("nt", "nn")),
     *(_product(*shape, "e4m3", group="gemm_fp8") for shape in ((4096, 4096, 4096), (4096, 14336, 4096), (64, 4096, 4096))),
     *(_product(rows, 4096, 4096, "f32", group="gemv_f32") for rows in (1, 4)),
     *(_linear(4096, n, 4096, kind) for n in (4096, 14336) for kind in ("none", "relu", "gelu", "gelu_tanh", "silu")),

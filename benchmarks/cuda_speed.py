@@ -58,7 +58,8 @@ def build(arguments: argparse.Namespace) -> int:
         started = time.perf_counter()
         try:
             program = program_of(*case.make(), name=case.name)
-            lowering, artifact, _ = build_program(program, LowerOptions(f"cuda:{arguments.arch}", "auto", 1))
+            with case.settings():
+                lowering, artifact, _ = build_program(program, LowerOptions(f"cuda:{arguments.arch}", "auto", 1))
         except MlirstackError as error:
             failed += 1
             print(f"{case.name}: {error}", flush=True)
@@ -82,9 +83,13 @@ def tune_build(arguments: argparse.Namespace) -> int:
     from mlirstack.api import program_of
     from mlirstack.tune.build import build_set
 
-    programs = (program_of(*case.make(), name=case.name) for case in cases(arguments.group, arguments.only))
+    def programs() -> Iterator[Any]:
+        for case in cases(arguments.group, arguments.only):
+            with case.settings():  # until the next one is asked for
+                yield program_of(*case.make(), name=case.name)
+
     found = build_set(
-        programs, f"cuda:{arguments.arch}", Path(arguments.directory), count=arguments.candidates,
+        programs(), f"cuda:{arguments.arch}", Path(arguments.directory), count=arguments.candidates,
         report=lambda line: print(line, flush=True),
     )  # fmt: skip
     return 0 if found.problems else 1
@@ -157,7 +162,7 @@ def measure_case(case: Case, directory: Path, compile_mode: str) -> dict[str, An
     ours = [_load(directory, p) for p, _ in data]
     expected, precision = _precise(module, inputs)
     poison_memory(case.bytes)
-    with torch.no_grad():
+    with torch.no_grad(), case.settings():
         got = ours[0](*inputs)
         torch.cuda.synchronize()
         error, eager_error = (_error(answer, expected) for answer in (got, eager(*data[0])))
@@ -239,7 +244,7 @@ def profile(arguments: argparse.Namespace) -> int:
         )
         ours.executable.use_graph = False
         for name, function in (("ours", ours), ("eager", module)):
-            with torch.no_grad():
+            with torch.no_grad(), case.settings():
                 for _ in range(3):
                     function(*inputs)
                 torch.cuda.synchronize()
