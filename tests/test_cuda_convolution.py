@@ -278,10 +278,11 @@ def test_several_blocks_of_rows_per_warpgroup() -> None:
         {**TMA, "columns": 128, "multicast": "a"},
         {**TMA, "multicast": "b"},
         {**TMA, "columns": 128, "split": 2},
+        {**TMA, "columns": 160},
     ],
-    ids=["plain", "pingpong", "image to both", "weights to both", "split"],
+    ids=["plain", "pingpong", "image to both", "weights to both", "split", "160 features"],
 )
-@pytest.mark.parametrize(("shape", "features", "taps", "stride"), [((3, 9, 11, 72), 72, 3, 1), ((5, 7, 7, 8), 136, 2, 2)])
+@pytest.mark.parametrize(("shape", "features", "taps", "stride"), [((3, 9, 11, 72), 72, 3, 1), ((5, 7, 7, 8), 320, 2, 2)])
 def test_pixels_by_the_copy_engine(
     parameters: Parameters, shape: tuple[int, ...], features: int, taps: int, stride: int
 ) -> None:
@@ -361,8 +362,13 @@ def test_tensor_cores_wide_copies_and_no_spills(arch: str, parameters: Parameter
 @pytest.mark.target
 @pytest.mark.parametrize(
     "parameters",
-    [None, {**TMA, "rows": 256, "columns": 128, "multicast": "a"}, {**TMA, "columns": 128, "split": 4}],
-    ids=["chosen", "image to both", "split"],
+    [
+        None,
+        {**TMA, "rows": 256, "columns": 128, "multicast": "a"},
+        {**TMA, "columns": 128, "split": 4},
+        {**TMA, "columns": 160, "stages": 5},
+    ],
+    ids=["chosen", "image to both", "split", "160 features"],
 )
 def test_the_copy_engine_brings_pixels_and_weights(parameters: Parameters | None) -> None:
     text = assembled(convolution_text((32, 30, 30, 256), 256, 3, stride=2), parameters)

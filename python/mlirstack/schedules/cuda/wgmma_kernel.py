@@ -34,7 +34,7 @@ def write_wgmma(
         for matrix, layout in zip((problem.left, problem.right), copies.tensor_maps(problem), strict=True)
     )
     output_maps = [
-        kernel.tensor_map(output.access.tensor.value, output_map(contraction, output.access)) if staged else None
+        kernel.tensor_map(output.access.tensor.value, output_map(problem, output.access)) if staged else None
         for output, staged in zip(contraction.outputs, problem.staged, strict=True)
     ]
     rows, columns = (tile.columns, tile.rows) if problem.swapped else (tile.rows, tile.columns)

@@ -1,7 +1,8 @@
 """The way of a warp-specialised product's accumulators to memory: epilogue, then a box per warpgroup or direct stores.
 
 A warpgroup computes 64 rows by 64 columns of the epilogue at a time.  Outputs that the copy engine can write go through
-shared memory, 64 rows of 128 bytes a box, swizzled so that no bank is hit twice; all others are stored by the threads.
+shared memory, 64 rows of 128 (or 64) bytes a box, swizzled so that no bank is hit twice; all others are stored by the
+threads.
 """
 
 from __future__ import annotations
@@ -58,9 +59,9 @@ class StoreTile:
         self._buffer: Any = None  # of the box in hand
         outputs = problem.contraction.outputs
         self._bytes = [vectors.bytes_of(output.access.tensor.element) for output in outputs]
-        chunks = problem.tile.blocks * problem.tile.warpgroup_columns // STORE_COLUMNS
-        wide = sum(size * STORE_COLUMNS // hopper.SWIZZLE for size, out in zip(self._bytes, output_maps, strict=True) if out)
-        self._boxes_of_tile = chunks * wide
+        staged = [size for size, out in zip(self._bytes, output_maps, strict=True) if out]
+        columns = problem.tile.warpgroup_columns
+        self._boxes_of_tile = problem.tile.blocks * sum(columns * size // problem.box_row(size) for size in staged)
 
     def write(self, sums: Sequence[Sequence[Any]], epilogue: Tile, row: Int, column: Int, batch: Sequence[Int]) -> None:
         """``sums``: accumulators of each block of 64 rows; ``row``, ``column``: where the warpgroup's part begins.
@@ -77,7 +78,8 @@ class StoreTile:
         first_rows = [row + block * hopper.WGMMA_ROWS for block in range(tile.blocks)]
         rows = [[first + (thread.row + half) for half in _HALVES] for first in first_rows]
         # One output needs no more than half a box at a time: fewer registers.  Boxes of several would be open at once.
-        groups = STORE_COLUMNS // _GROUP // (2 if len(self._maps) == 1 else 1)
+        halved = len(self._maps) == 1 or tile.warpgroup_columns % STORE_COLUMNS
+        groups = STORE_COLUMNS // _GROUP // (2 if halved else 1)
         chunks = [(block, group) for block in range(tile.blocks) for group in range(0, len(columns), groups)]
         for position, (block, group) in enumerate(chunks):
             for ahead, start in chunks[position : position + 2]:  # the next chunk's operands arrive during this one
@@ -135,7 +137,7 @@ class StoreTile:
 
         A box is sent when its last group is written.
         """
-        groups = hopper.SWIZZLE // self._bytes[output] // _GROUP  # of a box
+        groups = self._problem.box_row(self._bytes[output]) // self._bytes[output] // _GROUP  # of a box
         for start in range(0, len(runs), groups):
             part, first = runs[start : start + groups], group + start
             if first % groups == 0:
@@ -178,10 +180,12 @@ class StoreTile:
     def _write_16(self, buffer: Any, groups: Sequence[Sequence[Run]], first: int) -> None:
         """16-bit elements, from group ``first`` of the box: two groups of 8 columns are four 8 by 8 matrices."""
         kernel, lane = self._kernel, self._thread.lane
-        line = kernel.offset(buffer, (self._thread.warp * 16 + (lane & 15)) * hopper.SWIZZLE)
+        size = self._problem.box_row(2)
+        line = kernel.offset(buffer, (self._thread.warp * 16 + (lane & 15)) * size)
+        row = lane & 7 if size == hopper.SWIZZLE else (lane & 7) >> 1  # the swizzle repeats after 1024 bytes, or 512
         for group in range(0, len(groups), 2):
             registers = [pack_pair(kernel, *run) for halves in groups[group : group + 2] for run in halves]
-            chunk = self._swizzled((lane >> 4) + (first + group), lane & 7)
+            chunk = self._swizzled((lane >> 4) + (first + group), row)
             hopper.store_matrix(kernel.offset(line, chunk), registers)
 
     def _write_32(self, buffer: Any, groups: Sequence[Sequence[Run]], first: int) -> None:
@@ -194,5 +198,5 @@ class StoreTile:
                 vectors.store(kernel, halves[half], kernel.offset(line, chunk + (lane & 1) * 8))
 
     def _swizzled(self, chunk: Int, row: Number) -> Int:
-        """Bytes to a 16-byte chunk of a row of 128 bytes."""
+        """Bytes to a 16-byte chunk of a row; ``row``: what the swizzle adds to its chunks' numbers."""
         return (chunk ^ row) * 16

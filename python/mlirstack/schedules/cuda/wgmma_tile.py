@@ -18,8 +18,8 @@ from mlirstack.schedules.cuda.hopper import BARRIER_BYTES, SWIZZLE, WARPGROUP, W
 from mlirstack.schedules.cuda.kernel import TensorMapLayout
 from mlirstack.schedules.cuda.tensor_core import Operands
 
-STORE_COLUMNS = 64  # columns of the epilogue that are computed before they are stored
-STORE_BUFFER = WGMMA_ROWS * SWIZZLE  # bytes of a box on its way out: 64 rows of 128 bytes
+STORE_COLUMNS = 64  # columns of the epilogue that are computed before they are stored, at most
+STORE_BUFFER = WGMMA_ROWS * SWIZZLE  # bytes of a box on its way out: 64 rows of 128 bytes, or of 64
 PIECE_BYTES = 16 * WARPGROUP  # four accumulators of each thread of a warpgroup
 STORE_BUFFERS = 2  # of each warpgroup, used in turns
 _TMA_RANK = 5
@@ -199,11 +199,15 @@ class WgmmaProblem:
     @cached_property
     def staged(self) -> tuple[bool, ...]:
         """Per output: does it go through shared memory and the copy engine?"""
-        whole = self.tile.split == 1 and self.tile.warpgroup_columns % STORE_COLUMNS == 0
+        whole = self.tile.split == 1 and self.tile.warpgroup_columns % (STORE_COLUMNS // 2) == 0
         return tuple(
             not self.swapped and whole and copyable_output(self.contraction, output.access)
             for output in self.contraction.outputs
         )
+
+    def box_row(self, size: int) -> int:
+        """Bytes of a row of a box on its way out, of elements of ``size`` bytes: a warpgroup's columns are whole boxes."""
+        return SWIZZLE if self.tile.warpgroup_columns * size % SWIZZLE == 0 else SWIZZLE // 2
 
     def fits(self, device: Device) -> bool:
         """Can the kernel be written, and does a block fit on the device?"""
@@ -250,8 +254,9 @@ def factor_map(problem: WgmmaProblem, matrix: Matrix, rows: int, *, shared_by_tw
     )
 
 
-def output_map(contraction: Contraction, access: Access) -> TensorMapLayout:
-    """How the copy engine sees an output: boxes of 64 rows by 128 bytes."""
+def output_map(problem: WgmmaProblem, access: Access) -> TensorMapLayout:
+    """How the copy engine sees an output: boxes of 64 rows."""
+    contraction = problem.contraction
     size = vectors.bytes_of(access.tensor.element)
     row, strides = access.row_stride(contraction.m), access.batch_strides(contraction.batches)
     assert row is not None and strides is not None
@@ -259,7 +264,8 @@ def output_map(contraction: Contraction, access: Access) -> TensorMapLayout:
         _element_name(access.tensor.element),
         (contraction.n, contraction.m, *reversed(contraction.batches)),
         (row * size, *(stride * size for stride in reversed(strides))),
-        (SWIZZLE // size, WGMMA_ROWS, *(1 for _ in strides)),
+        (problem.box_row(size) // size, WGMMA_ROWS, *(1 for _ in strides)),
+        swizzle=problem.box_row(size),
         l2_promotion=0,
     )
 

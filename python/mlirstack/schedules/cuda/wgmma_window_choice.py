@@ -7,8 +7,10 @@ from mlirstack.schedules.cuda.wgmma_choice import candidates
 from mlirstack.schedules.cuda.wgmma_tile import WgmmaProblem, WgmmaTile
 from mlirstack.schedules.cuda.wgmma_window import WindowCopies
 
-# Features come in fewer columns than those of matrix products, and small images have few pixels for very long windows.
+# Features come in fewer columns than those of matrix products, or in multiples of 320 (diffusion models), and small images
+# have few pixels for very long windows.
 _TILES = (
+    (WgmmaTile(128, 160, 5), 0.77),
     (WgmmaTile(256, 64, 5), 0.62),
     (WgmmaTile(128, 64, 8), 0.52),
     (WgmmaTile(64, 128, 7, split=4), 0.58),
