@@ -5,7 +5,7 @@ Regions in which nothing waits stay steps.  An op that waits registers with :fun
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,7 +60,7 @@ class Instruction:
     condition: int = -1
     target: int = -1
     join: int = -1  # where the branches of an if meet
-    moves: tuple[list[int], list[int]] = ((), ())  # type: ignore[assignment]
+    moves: tuple[Sequence[int], Sequence[int]] = ((), ())  # targets, sources
     bounds: tuple[int, int, int] = (-1, -1, -1)  # numbers of induction variable, end, step
     dtype: Any = None
 
