@@ -22,6 +22,7 @@ _MANY_KEYS = 256
 _DIVIDED_KEYS = 64  # of a tile, where keys are divided
 _EFFICIENCY = {1: 0.65, 2: 0.92, 3: 1.0}  # of warpgroups that compute in one block, where all blocks are full
 _MANY_WAVES = 4  # from here on it does not matter whether the last wave of blocks is full
+_SHORT = 1 << 16  # keys times width below which blocks stay for several tiles
 
 
 def candidates(attention: Attention, device: Device) -> list[Parameters]:
@@ -173,10 +174,13 @@ def _keys(scores: Scores, consumers: int, blocks: int) -> list[int]:
 
 
 def _persistent(scores: Scores, consumers: int, blocks: int, device: Device) -> list[bool]:
-    """Tiles of unequal length balance better one by one; equal ones overlap their begin with the end of the one before."""
+    """Tiles of unequal length balance better one by one; short ones of equal length overlap their begin with the end of the
+    one before.  Measured on an H200: with 512 keys (1024 at width 64) staying is 4 to 12 % faster, with more 4 to 14 % slower.
+    """
     attention = scores.attention
     tiles = -(-attention.rows // (64 * consumers)) * attention.batch
     crowded = consumers == 3 and scores.edge is not None  # 160 registers do not hold a loop over tiles as well
     if tiles <= device.multiprocessors * blocks or crowded:
         return [False]
-    return [False, True] if scores.edge is not None else [True, False]
+    is_short = attention.keys * attention.width <= _SHORT
+    return [True, False] if scores.edge is None and is_short else [False, True]

@@ -215,7 +215,17 @@ class WgmmaProblem:
         registers = tile.blocks * tile.accumulators <= (128 if tile.consumers == 2 else 96)
         if tile.split > 1 and (self.operands.is_integer or tile.pingpong):
             return False  # sums travel as f32; a tile of one block has no room for turns
+        if not self._shares_whole_boxes():
+            return False
         return registers and tile.warpgroup_columns % 8 == 0 and self.shared_bytes <= device.shared_per_block
+
+    def _shares_whole_boxes(self) -> bool:
+        """Has each of the two blocks that share a factor boxes of it to copy?  Along rows a box has 64 of them."""
+        tile = self.tile
+        if tile.multicast == "none":
+            return True
+        shared, rows = (self.left_shared, tile.rows) if tile.multicast == "a" else (self.right_shared, tile.columns)
+        return shared.k_major or rows % (2 * shared.block_rows) == 0
 
 
 def loadable(matrix: Matrix, operands: Operands) -> bool:
