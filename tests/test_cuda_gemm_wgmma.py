@@ -89,7 +89,7 @@ def test_candidates_differ() -> None:
 @pytest.mark.portable
 @pytest.mark.parametrize(("layouts", "side", "size"), [({"a": "km"}, "a", "rows"), ({"b": "kn"}, "b", "columns")])
 def test_two_blocks_share_a_factor_only_in_whole_boxes(layouts: dict[str, str], side: str, size: str) -> None:
-    # Rows that are contiguous come in boxes of 64: of 64 there is no half, and a block that copied nothing would wait forever.
+    # Rows that are contiguous come in boxes of 64: of one there is no half; blocks that copied nothing would wait forever.
     shared = [c for c in candidates(Product(1024, 1024, 1024, **layouts)) if c["multicast"] == side]
     assert all(int(c[size]) % 128 == 0 for c in shared)
 

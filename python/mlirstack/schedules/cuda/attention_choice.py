@@ -175,7 +175,7 @@ def _keys(scores: Scores, consumers: int, blocks: int) -> list[int]:
 
 def _persistent(scores: Scores, consumers: int, blocks: int, device: Device) -> list[bool]:
     """Tiles of unequal length balance better one by one; short ones of equal length overlap their begin with the end of the
-    one before.  Measured on an H200: with 512 keys (1024 at width 64) staying is 4 to 12 % faster, with more 4 to 14 % slower.
+    one before.  Measured on an H200: with 512 keys (1024 at width 64) staying is 4 to 12 % faster, with more as much slower.
     """
     attention = scores.attention
     tiles = -(-attention.rows // (64 * consumers)) * attention.batch
