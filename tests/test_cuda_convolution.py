@@ -94,6 +94,28 @@ def test_the_copy_engine_finds_the_pixels(convolution: nn.Module, shape: tuple[i
     assert error(model, image) < TOLERANCE[torch.float16]
 
 
+class Residual(nn.Module):
+    """ResNet's basic block, whose input and result are (n, c, h, w)."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.first, self.second = (nn.Conv2d(channels, channels, 3, padding=1) for _ in range(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.relu(self.second(torch.relu(self.first(x))) + x)
+
+
+@pytest.mark.portable
+def test_images_stay_channels_last_between_convolutions() -> None:
+    """One change of layout, before the first; the second writes the channels of a pixel one by one."""
+    torch.manual_seed(0)
+    model, image = Residual(128).half(), torch.randn(2, 128, 7, 7).half()
+    lowering = lowered(model, image, to="dispatches")
+    assert str(lowering.payload).count('engine = "tma"') == 2
+    assert len(schedules(lowering)) == 3 and schedules(lowering)[1:] == ["convolution", "convolution"]
+    assert error(model, image) < TOLERANCE[torch.float16]
+
+
 class ChannelsLast(nn.Module):
     """A block on images in memory order (n, h, w, c), as a network of convolutions has them inside."""
 

@@ -117,8 +117,11 @@ class StoreTile:
                     runs += [([value], other, place) for value, other in zip(pair, places, strict=True)]
                 else:
                     runs.append((pair, place, places[0]))
-        for start in range(0, len(runs), _RUNS_AHEAD):
-            batch = runs[start : start + _RUNS_AHEAD]
+        contraction = self._problem.contraction
+        scattered = any(output.access.column_stride(contraction.n) != 1 for output in contraction.outputs)
+        ahead = _RUNS_AHEAD // 4 if scattered else _RUNS_AHEAD  # an address for each value
+        for start in range(0, len(runs), ahead):
+            batch = runs[start : start + ahead]
             for values, own_row, place in batch:
                 epilogue.prefetch(own_row, place, len(values))
             for values, own_row, place in batch:

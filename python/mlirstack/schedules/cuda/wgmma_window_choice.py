@@ -17,6 +17,7 @@ _TILES = (
     (WgmmaTile(64, 128, 7, split=8), 0.58),
 )
 _MAX_PADDING = 1.4  # K with channels padded to whole steps, against K itself
+_LONG_K = 1024  # from here on the main loop takes so long that results may leave one by one
 _MANY_FEATURES = 64  # up to here, tiles are so narrow that copying and multiplying by the same threads is as fast
 
 
@@ -30,9 +31,9 @@ def window_tiles(copies: WindowCopies, device: Device) -> list[WgmmaTile]:
 def is_preferred(copies: WindowCopies, tile: WgmmaTile) -> bool:
     """Is this better than copies by all threads?
 
-    Not where most of a step would be padding, or where results leave one by one (channels first).
+    Not where most of a step would be padding, or where results leave one by one (channels first) after a short main loop.
     """
     product = copies.match.product
     whole = copies.padded_k <= _MAX_PADDING * product.k and product.n > _MANY_FEATURES
     staged = WgmmaProblem(copies.contraction(), copies.operands, tile).staged
-    return whole and (tile.split > 1 or all(staged))
+    return whole and (tile.split > 1 or all(staged) or product.k >= _LONG_K)
