@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from .boxes import swizzled
 from .build import Op, Step, meaning
-from .bulk import swizzled
 from .code import Wait, waiting
 from .faults import Divergence, Fault, Unsupported
 from .frames import Flight, Frame, InFlight
