@@ -23,9 +23,8 @@
 // SHARE-COUNT-2: memref.copy {{.*}} #gpu.address_space<workgroup>>
 // SHARE:         linalg.generic {{.*}} ins({{.*}} : memref<128x32xf16, #gpu.address_space<workgroup>>
 
-// RUN: mlirstack-opt %t.shared.mlir -p \
-// RUN:   'builtin.module(func.func(refback-munge-memref-copy),canonicalize,cse,mlirstack-transform-threads,canonicalize,cse)' \
-// RUN:   -o %t.threads.mlir
+// RUN: mlirstack-opt %t.shared.mlir -p 'builtin.module(func.func(refback-munge-memref-copy),canonicalize,cse)' | \
+// RUN: mlirstack-opt --mlirstack-transform-threads --canonicalize --cse -o %t.threads.mlir
 // RUN: FileCheck %s --check-prefix=THREADS --input-file=%t.threads.mlir
 // THREADS-LABEL: func.func @product
 // THREADS:       scf.forall {{.*}} in (32, 4)
@@ -70,8 +69,8 @@
 // BUFFERS-DAG: memref.alloc() : memref<3x32x128xf16, #gpu.address_space<workgroup>>
 
 // RUN: mlirstack-opt %t.buffers.mlir -p 'builtin.module(func.func(fold-memref-alias-ops),canonicalize,cse, \
-// RUN:   func.func(convert-vector-to-gpu{use-nvgpu=true}),canonicalize,cse,mlirstack-transform-pipeline,canonicalize,cse)' \
-// RUN:   -o %t.pipelined.mlir
+// RUN:   func.func(convert-vector-to-gpu{use-nvgpu=true}),canonicalize,cse)' | \
+// RUN: mlirstack-opt --mlirstack-transform-pipeline --canonicalize --cse -o %t.pipelined.mlir
 // RUN: FileCheck %s --check-prefix=PIPELINE --input-file=%t.pipelined.mlir
 // PIPELINE-LABEL: func.func @product
 // PIPELINE-COUNT-2: nvgpu.device_async_create_group
