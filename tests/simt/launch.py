@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -128,6 +129,11 @@ class Kernel:
     workgroup: list[tuple[int, Any]]  # shared buffers that are arguments of the body: value number, memref value
     private: list[tuple[int, Any]]
 
+    @cached_property
+    def communicates(self) -> bool:
+        """May its blocks talk to each other?"""
+        return _communicates(self.function)
+
 
 def build_kernel(function: Any, symbols: dict[str, Any], memory: Memory, options: Options) -> Kernel:
     """Turn a gpu.func into steps."""
@@ -183,7 +189,7 @@ def run_blocks(
     if known is not None and tuple(known) != block:
         raise Fault(f"blocks of {block} threads; the kernel is compiled for {tuple(known)}")
     count = int(np.prod(grid))
-    writes = None if _communicates(kernel.function) else GlobalWrites(memory.top)
+    writes = None if kernel.communicates else GlobalWrites(memory.top)
     at_once = cluster if kernel.code is not None else max(1, THREADS_AT_ONCE // int(np.prod(block)))
     for first in range(0, count, at_once):
         blocks = np.arange(first, min(count, first + at_once), dtype=np.int64)
