@@ -32,7 +32,7 @@ from mlirstack.pipeline.step import Pass
 from mlirstack.pipelines.frontend import frontend_stages
 from mlirstack.pipelines.graph import FUNCTION, SLICES, fused, prepared, to_buffers
 from mlirstack.schedules.cuda.device import device_of
-from mlirstack.schedules.cuda.transform_gemm import (
+from mlirstack.schedules.cuda.product.transform_gemm import (
     TRANSFORM,
     FormContractions,
     LaunchBlocks,

@@ -19,13 +19,13 @@ import mlirstack as ms
 from mlirstack import zoo
 from mlirstack.bindings import ir
 from mlirstack.ir.ops import function
-from mlirstack.schedules.cuda import attention_layout
-from mlirstack.schedules.cuda.attention_choice import candidates
-from mlirstack.schedules.cuda.attention_claim import claim
-from mlirstack.schedules.cuda.attention_layout import Dimension, Layout
-from mlirstack.schedules.cuda.attention_match import Attention as AttentionMatch
-from mlirstack.schedules.cuda.attention_match import find, match
-from mlirstack.schedules.cuda.attention_scores import scores_of
+from mlirstack.schedules.cuda.attention import attention_layout
+from mlirstack.schedules.cuda.attention.attention_choice import candidates
+from mlirstack.schedules.cuda.attention.attention_claim import claim
+from mlirstack.schedules.cuda.attention.attention_layout import Dimension, Layout
+from mlirstack.schedules.cuda.attention.attention_match import Attention as AttentionMatch
+from mlirstack.schedules.cuda.attention.attention_match import find, match
+from mlirstack.schedules.cuda.attention.attention_scores import scores_of
 from mlirstack.schedules.cuda.device import device_of
 from mlirstack.schedules.cuda.graph import KernelGraph
 

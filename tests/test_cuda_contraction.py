@@ -9,9 +9,9 @@ import pytest
 from cuda_products import Product, graph_of
 
 from mlirstack.bindings import ir, new_context
-from mlirstack.schedules.cuda.access import Digit
-from mlirstack.schedules.cuda.contraction import PRODUCT, Contraction, Result, match_contraction
 from mlirstack.schedules.cuda.graph import KernelGraph
+from mlirstack.schedules.cuda.product.access import Digit
+from mlirstack.schedules.cuda.product.contraction import PRODUCT, Contraction, Result, match_contraction
 
 pytestmark = pytest.mark.portable
 

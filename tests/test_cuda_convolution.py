@@ -21,11 +21,11 @@ from mlirstack.passes.cuda.nvvm import NVVM_STEPS
 from mlirstack.passes.cuda.ptx import CompilePtx
 from mlirstack.passes.cuda.sass import sass_text
 from mlirstack.pipeline.runner import run_steps
-from mlirstack.schedules.cuda.convolution import Convolution
+from mlirstack.schedules.cuda.convolution.convolution import Convolution
+from mlirstack.schedules.cuda.convolution.windows import match_window
 from mlirstack.schedules.cuda.device import DEVICES
 from mlirstack.schedules.cuda.emitter import Parameters
 from mlirstack.schedules.cuda.graph import KernelGraph
-from mlirstack.schedules.cuda.windows import match_window
 
 TOLERANCE = {torch.float32: 1e-6, torch.float16: 1e-3, torch.bfloat16: 8e-3}  # relative L2: rounding of the result
 HOPPER, AMPERE = DEVICES["sm_90a"], DEVICES["sm_80"]

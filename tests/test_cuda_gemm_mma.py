@@ -22,13 +22,13 @@ from mlirstack.passes.cuda.sass import sass_text
 from mlirstack.pipeline.runner import run_steps
 from mlirstack.schedules.cuda.device import DEVICES, Device
 from mlirstack.schedules.cuda.emitter import Emitter, Parameter, Parameters
-from mlirstack.schedules.cuda.fma_choice import FmaCut
-from mlirstack.schedules.cuda.fma_loop import FmaTile
-from mlirstack.schedules.cuda.gemm_fma import FmaGemm
-from mlirstack.schedules.cuda.gemm_mma import MmaGemm
-from mlirstack.schedules.cuda.mma_choice import Cut
-from mlirstack.schedules.cuda.mma_loop import MmaTile
-from mlirstack.schedules.cuda.tensor_core import SharedTile
+from mlirstack.schedules.cuda.instructions.tensor_core import SharedTile
+from mlirstack.schedules.cuda.product.fma_choice import FmaCut
+from mlirstack.schedules.cuda.product.fma_loop import FmaTile
+from mlirstack.schedules.cuda.product.gemm_fma import FmaGemm
+from mlirstack.schedules.cuda.product.gemm_mma import MmaGemm
+from mlirstack.schedules.cuda.product.mma_choice import Cut
+from mlirstack.schedules.cuda.product.mma_loop import MmaTile
 
 AMPERE, ADA, HOPPER = DEVICES["sm_80"], DEVICES["sm_89"], DEVICES["sm_90a"]
 MMA, FMA = MmaGemm(), FmaGemm()

@@ -21,9 +21,9 @@ from mlirstack.passes.cuda.sass import sass_text
 from mlirstack.pipeline.runner import run_steps
 from mlirstack.schedules.cuda.device import DEVICES
 from mlirstack.schedules.cuda.emitter import Emitter, Parameters
-from mlirstack.schedules.cuda.gemm_skinny import SkinnyGemm
-from mlirstack.schedules.cuda.gemm_wgmma import WgmmaGemm, parameters_of
-from mlirstack.schedules.cuda.wgmma_tile import WgmmaTile
+from mlirstack.schedules.cuda.wgmma.gemm_skinny import SkinnyGemm
+from mlirstack.schedules.cuda.wgmma.gemm_wgmma import WgmmaGemm, parameters_of
+from mlirstack.schedules.cuda.wgmma.wgmma_tile import WgmmaTile
 
 HOPPER = DEVICES["sm_90a"]
 WGMMA, SKINNY = WgmmaGemm(), SkinnyGemm()

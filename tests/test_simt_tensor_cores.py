@@ -11,9 +11,9 @@ import pytest
 from simt import Deadlock, Fault, Misaligned, Race, Uninitialised, run_plan
 
 from mlirstack.bindings import dialect, ir, new_context
-from mlirstack.schedules.cuda import hopper, tensor_core
+from mlirstack.schedules.cuda.instructions import hopper, tensor_core
+from mlirstack.schedules.cuda.instructions.tensor_core import OPERANDS
 from mlirstack.schedules.cuda.kernel import Kernel, TensorMapLayout
-from mlirstack.schedules.cuda.tensor_core import OPERANDS
 from mlirstack.schedules.cuda.values import Int
 
 pytestmark = pytest.mark.portable

@@ -21,8 +21,8 @@ from mlirstack.passes.cuda.work import set_work, work_of
 from mlirstack.passes.regions import clone_with
 from mlirstack.schedules.cuda.emitter import GENERAL
 from mlirstack.schedules.cuda.graph import Node
+from mlirstack.schedules.cuda.instructions.reduce import BlockReducer
 from mlirstack.schedules.cuda.kernel import Kernel
-from mlirstack.schedules.cuda.reduce import BlockReducer
 from mlirstack.schedules.cuda.values import Int, Number
 
 _SHORTEST = 128  # a reduction that one thread does quickly enough

@@ -15,7 +15,7 @@ from mlirstack.pipeline.step import PythonPass
 from mlirstack.schedules.cuda.device import DEFAULT_ARCH, Device, device_of
 from mlirstack.schedules.cuda.emitter import GENERAL, choice_of, emitter_named
 from mlirstack.schedules.cuda.graph import KernelGraph
-from mlirstack.schedules.cuda.transform_gemm import TRANSFORM
+from mlirstack.schedules.cuda.product.transform_gemm import TRANSFORM
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from mlirstack.ir.ops import walk
 from mlirstack.passes import functions
 from mlirstack.pipeline.step import PythonPass
 from mlirstack.schedules.cuda.graph import KernelGraph, Node
-from mlirstack.schedules.cuda.reductions import Combined, reduction_of
+from mlirstack.schedules.cuda.stream.reductions import Combined, reduction_of
 
 
 @dataclass(frozen=True)

@@ -52,20 +52,20 @@ class Emitter(Protocol):
 
 # In order of preference: the first that takes a graph gets it.
 _EMITTERS = (
-    "mlirstack.schedules.cuda.attention:Attention",
-    "mlirstack.schedules.cuda.convolution:Convolution",
-    "mlirstack.schedules.cuda.gemm_skinny:SkinnyGemm",
-    "mlirstack.schedules.cuda.gemm_wgmma:WgmmaGemm",
-    "mlirstack.schedules.cuda.gemm_mma:MmaGemm",
-    "mlirstack.schedules.cuda.gemm_fma:FmaGemm",
-    "mlirstack.schedules.cuda.rows:Rows",
-    "mlirstack.schedules.cuda.transpose:Transpose",
-    "mlirstack.schedules.cuda.elementwise:Elementwise",
+    "mlirstack.schedules.cuda.attention.attention:Attention",
+    "mlirstack.schedules.cuda.convolution.convolution:Convolution",
+    "mlirstack.schedules.cuda.wgmma.gemm_skinny:SkinnyGemm",
+    "mlirstack.schedules.cuda.wgmma.gemm_wgmma:WgmmaGemm",
+    "mlirstack.schedules.cuda.product.gemm_mma:MmaGemm",
+    "mlirstack.schedules.cuda.product.gemm_fma:FmaGemm",
+    "mlirstack.schedules.cuda.stream.rows:Rows",
+    "mlirstack.schedules.cuda.stream.transpose:Transpose",
+    "mlirstack.schedules.cuda.stream.elementwise:Elementwise",
 )
 
 
 # Those that are taken only where they are asked for by name.
-_ON_REQUEST = ("mlirstack.schedules.cuda.transform_gemm:TransformGemm",)
+_ON_REQUEST = ("mlirstack.schedules.cuda.product.transform_gemm:TransformGemm",)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,159 @@
+"""The running softmax of attention, in registers: maxima, sums and weights of the rows of one accumulator fragment.
+
+Works on fragments as ``mma.sync`` and ``wgmma`` leave them: a thread holds rows ``g`` and ``g + 8`` of its warp's 16, and of
+each group of 8 keys two neighbours; the four threads of a quad share their rows.  Method: Milakov and Gimelshein, "Online
+normalizer calculation for softmax", as FlashAttention uses it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mlirstack.bindings import dialect
+from mlirstack.schedules.cuda.attention.attention_scores import KeyRun, Scores
+from mlirstack.schedules.cuda.instructions.reduce import across_lanes
+from mlirstack.schedules.cuda.kernel import Kernel
+from mlirstack.schedules.cuda.product.epilogue import pack_pair
+from mlirstack.schedules.cuda.values import Float, Int, tree
+
+ROWS = 2  # rows of a fragment that a thread has a part of
+GROUP = 8  # columns of a group: a thread holds two of each row, next to each other
+QUAD = 4  # threads that share rows
+_ROUNDING = 1.5 * 2**23  # a sum with it is rounded to an integer
+_POWERS = (0.99992806, 0.69326097, 0.24261113, 0.055171669)  # 2ˣ on [-1/2, 1/2]: the polynomial of least relative error
+
+
+def fragment_rows(values: Sequence[Any]) -> list[list[Any]]:
+    """A fragment (four values per group of 8 columns) as one list per row."""
+    return [[values[4 * group + 2 * row + i] for group in range(len(values) // 4) for i in range(2)] for row in range(ROWS)]
+
+
+def fragment_keys(first: Int, quad_lane: Int, count: int) -> KeyRun:
+    """The columns of a thread's values of one row, of ``count`` columns that begin at ``first``."""
+    return KeyRun(first + quad_lane * 2, [GROUP * group + i for group in range(count // GROUP) for i in range(2)])
+
+
+@dataclass(frozen=True)
+class RowState:
+    """Per row: the largest score so far (-inf: none) and this thread's part of the sum of exponentials."""
+
+    maxima: list[Float]
+    sums: list[Float]
+
+    @staticmethod
+    def start(kernel: Kernel, rows: int = ROWS) -> RowState:
+        """Before the first key."""
+        return RowState([kernel.real(float("-inf"))] * rows, [kernel.real(0.0)] * rows)
+
+
+@dataclass(frozen=True)
+class RowSoftmax:
+    """One softmax being computed; ``lanes``: threads that share a row.
+
+    Exponentials are approximated to 2 ulp, below the rounding of the weights to 16 bits.  ``exact``: they and the final
+    quotient are as exact as eager's float32; the numbers given are then scores, never bare products.
+    """
+
+    kernel: Kernel
+    scores: Scores
+    lanes: int = QUAD
+    exact: bool = False
+
+    def update(
+        self, state: RowState, values: Sequence[Sequence[Float]], polynomial: int = 0
+    ) -> tuple[RowState, list[list[Float]], list[Float]]:
+        """With more scores: the new state, their weights, and what older weighted sums must be multiplied with.
+
+        ``polynomial``: every so many exponentials one is computed by multiply-adds, which else wait for the special
+        function unit; 0: none.
+        """
+        maxima, sums, weights, corrections = [], [], [], []
+        for old, total, row in zip(state.maxima, state.sums, values, strict=True):
+            maximum = self.across_row(tree(Float.max_ignoring_nan, list(row)).max_ignoring_nan(old), Float.max_ignoring_nan)
+            current = self.exponentials(row, maximum, polynomial)
+            correction = self.exponentials([old], maximum)[0]
+            maxima.append(maximum)
+            weights.append(current)
+            corrections.append(correction)
+            sums.append(total.fma(correction, tree(Float.__add__, list(current))))
+        return RowState(maxima, sums), weights, corrections
+
+    def reciprocals(self, state: RowState) -> list[Float]:
+        """What each row's weighted sum is multiplied with at the end: NaN or 0 for a row without keys, as the graph says."""
+        factors = []
+        nothing = self.scores.attention.nothing
+        for maximum, part in zip(state.maxima, state.sums, strict=True):
+            total = self.across_row(part, Float.__add__)
+            factor = self._reciprocal(total)
+            if nothing is not None:
+                factor = (self._true(maximum) <= nothing).select(self.kernel.real(0.0), factor)
+            factors.append(factor)
+        return factors
+
+    def packed(self, weights: Sequence[Sequence[Float]], kind: Any) -> list[Int]:
+        """Weights as A fragments of the second product: four registers for each 16 keys."""
+        registers = []
+        for sixteen in range(len(weights[0]) // 4):
+            for half in range(2):
+                for row in weights:
+                    low, high = row[4 * sixteen + 2 * half : 4 * sixteen + 2 * half + 2]
+                    registers.append(pack_pair(self.kernel, low.to(kind).value, high.to(kind).value))
+        return registers
+
+    def across_row(self, value: Float, combine: Callable[[Float, Float], Float]) -> Float:
+        """``value`` of all threads that share a row, combined."""
+
+        def both(first: list[Any], second: list[Any]) -> list[Any]:
+            return [combine(Float(first[0]), Float(second[0])).value]
+
+        return Float(across_lanes(self.kernel, [value.value], both, self.lanes)[0])
+
+    def exponentials(self, values: Sequence[Float], maximum: Float, polynomial: int = 0) -> list[Float]:
+        """``exp(factor * (value - maximum))``; 0 for -inf, also where the maximum is -inf.
+
+        Bare products take one fused instruction.  The scores of a formula may be as large as a mask of the lowest finite
+        number makes them, where the product with log2(e) overflows: they are subtracted first.
+        """
+        kernel, factor = self.kernel, self.scores.exponent_factor
+        shift = maximum.equals(float("-inf")).select(kernel.real(0.0), maximum)
+        if self.exact:
+            return [Float(dialect("math").ExpOp((value - shift).value).result) for value in values]
+        if self.scores.formula is not None:
+            return [self._exp2((value - shift) * factor) for value in values]
+        negative = shift * -factor
+        exponents = [value.fma(factor, negative) for value in values]
+        if not polynomial:
+            return [self._exp2(exponent) for exponent in exponents]
+        every = range(polynomial - 1, len(exponents), polynomial)
+        return [self._exp2_by_polynomial(x) if i in every else self._exp2(x) for i, x in enumerate(exponents)]
+
+    def _exp2(self, value: Float) -> Float:
+        # Results below 2⁻¹²⁶ become 0: next to the row's largest weight, which is 1, they are nothing.
+        return Float(self.kernel.assembly("ex2.approx.ftz.f32 $0, $1;", "=f,f", [value], self.kernel.f32))
+
+    def _exp2_by_polynomial(self, value: Float) -> Float:
+        """2ˣ for x up to 0, with a relative error of 7.5e-5, a third of what rounding to f16 adds.
+
+        x is split into the nearest integer, which becomes an exponent, and the rest.  Below 2⁻¹²⁶ the result stays there.
+        """
+        arith, kernel = dialect("arith"), self.kernel
+        value = value.maximum(-126.0)
+        shifted = value + _ROUNDING  # the integer stands in the low bits
+        rest = value - (shifted - _ROUNDING)
+        result = kernel.real(_POWERS[-1])
+        for coefficient in reversed(_POWERS[:-1]):
+            result = result.fma(rest, coefficient)
+        bits = Int(arith.BitcastOp(kernel.i32, shifted.value).result)
+        power = (bits << 23) + (127 << 23)
+        return result * Float(arith.BitcastOp(kernel.f32, power.value).result)
+
+    def _reciprocal(self, value: Float) -> Float:
+        if self.exact:
+            return self.kernel.real(1.0) / value
+        return Float(self.kernel.assembly("rcp.approx.ftz.f32 $0, $1;", "=f,f", [value], self.kernel.f32))
+
+    def _true(self, maximum: Float) -> Float:
+        bare = self.scores.formula is None and not self.exact
+        return maximum * self.scores.factor if bare else maximum

@@ -1,0 +1,1 @@
+"""Convolutions as products over pixels, their tiles gathered or brought by the copy engine."""

@@ -1,0 +1,1 @@
+"""What GPUs have beyond scalar arithmetic: vector accesses, shuffles, tensor cores, the copy engine."""

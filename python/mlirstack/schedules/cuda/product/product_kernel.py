@@ -1,0 +1,201 @@
+"""A whole product as a kernel: tiles to blocks, the main loop, the way out; split-K where asked for.
+
+How tiles are multiplied is behind :class:`Engine`, what is multiplied behind
+:class:`~mlirstack.schedules.cuda.product.factors.Factor`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from mlirstack.schedules.cuda.kernel import Kernel
+from mlirstack.schedules.cuda.product.contraction import Product
+from mlirstack.schedules.cuda.product.epilogue import Epilogue
+from mlirstack.schedules.cuda.product.factors import Factor
+from mlirstack.schedules.cuda.product.split_k import PartialSums
+from mlirstack.schedules.cuda.product.sums import Sums
+from mlirstack.schedules.cuda.product.tile_output import Staging, staging_for
+from mlirstack.schedules.cuda.values import Int
+from mlirstack.schedules.cuda.wgmma.raster import Raster
+
+
+@dataclass(frozen=True)
+class Corner:
+    """Where a block's results begin."""
+
+    row: Int
+    column: Int
+
+
+class Engine(Protocol):
+    """Multiplies tiles."""
+
+    @property
+    def rows(self) -> int:
+        """Rows of results of a block."""
+
+    @property
+    def columns(self) -> int:
+        """Columns of results of a block."""
+
+    @property
+    def k(self) -> int:
+        """Elements of K in a stage."""
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+
+    @property
+    def shared_bytes(self) -> int:
+        """Shared memory of the stages."""
+
+    @property
+    def direct_run(self) -> int:
+        """Neighbouring columns that a thread ends up with, if they are worth storing without a detour; else 0."""
+
+    def sum_type(self, kernel: Kernel) -> Any:
+        """MLIR type of the sums."""
+
+    def run(
+        self,
+        kernel: Kernel,
+        factors: tuple[Factor, Factor],
+        addresses: Sequence[Any],
+        corner: Corner,
+        first_tile: Int,
+        k_tiles: int,
+        padded_k: int,
+    ) -> Sums:
+        """Multiply ``k_tiles`` tiles of K from ``first_tile`` on; ``addresses`` are those of the factors."""
+
+
+@dataclass(frozen=True)
+class ProductKernel:
+    """One product: what is multiplied, what comes after it, and how it is cut."""
+
+    product: Product
+    factors: tuple[Factor, Factor]
+    engine: Engine
+    splits: int
+    group: int
+    schedule: str
+
+    @property
+    def k_tiles(self) -> int:
+        """Tiles of K that one block multiplies."""
+        return ceil_div(ceil_div(self.product.k, self.engine.k), self.splits)
+
+    def write(self, function: Any) -> None:
+        """Write the kernel (two, if K is split) and its launch into a kernel function over memrefs."""
+        product, engine = self.product, self.engine
+        kernel = Kernel(function, threads=engine.threads, schedule=self.schedule, min_blocks=1)
+        given = [factor.parameters(kernel) for factor in self.factors]
+        way_out = self._to_temporary(kernel) if self.splits > 1 else self._to_outputs(kernel)
+        raster = Raster(ceil_div(product.m, engine.rows), ceil_div(product.n, engine.columns), self.group)
+        tiles = raster.rows * raster.columns * product.batch
+        with kernel.body():
+            block = kernel.block_index()
+            place = raster.place(block % tiles if self.splits > 1 else block)
+            batch = place.batch if product.batch > 1 else None
+            split = block // tiles if self.splits > 1 else kernel.integer(0)
+            corner = Corner(place.row * engine.rows, place.column * engine.columns)
+            addresses = [
+                factor.product(kernel, parameters, batch, product.batches)
+                for factor, parameters in zip(self.factors, given, strict=True)
+            ]
+            padded = self.splits * self.k_tiles * engine.k
+            first = split * self.k_tiles
+            sums = engine.run(kernel, self.factors, addresses, corner, first, self.k_tiles, padded)
+            _for_each_run(kernel, engine, way_out.staging, sums, corner, way_out.writer(batch, split))
+        staged = way_out.staging.bytes(engine.sum_type(kernel)) if way_out.staging is not None else 0
+        kernel.launch((tiles * self.splits,), shared_bytes=max(engine.shared_bytes, staged))
+        if isinstance(way_out, _ToTemporary):
+            way_out.partial.reduce(function, self.schedule)
+
+    def _to_outputs(self, kernel: Kernel) -> _ToOutputs:
+        engine = self.engine
+        epilogue = Epilogue(kernel, self.product, tile_rows=engine.rows, tile_columns=engine.columns)
+        return _ToOutputs(staging_for(self.product, engine.rows, engine.columns, engine.direct_run), epilogue)
+
+    def _to_temporary(self, kernel: Kernel) -> _ToTemporary:
+        engine = self.engine
+        partial = PartialSums.allocate(kernel.function, self.product, self.splits, engine.sum_type(kernel))
+        staging = None if engine.direct_run else Staging(engine.rows, engine.columns, partial.run)
+        return _ToTemporary(staging, kernel, partial, kernel.pointer(partial.buffer))
+
+
+def ceil_div(value: int, unit: int) -> int:
+    """How many units hold ``value``."""
+    return -(-value // unit)
+
+
+Writer = Callable[[Sequence[Any], Int, Int], None]  # (run of sums, row, first column)
+
+
+@dataclass(frozen=True)
+class _ToOutputs:
+    """The way out through the steps after the product; through shared memory before, if there is a ``staging``."""
+
+    staging: Staging | None
+    epilogue: Epilogue
+
+    def writer(self, batch: Int | None, split: Int) -> Writer:
+        """Writes runs of product number ``batch``."""
+        # Runs that come out of a loop stand in a block of their own: each then loads what it needs.
+        shared = self.epilogue.tile(batch) if self.staging is None else None
+
+        def write(values: Sequence[Any], row: Int, column: Int) -> None:
+            tile = shared or self.epilogue.tile(batch)
+            for output, run in enumerate(tile.apply(values, row, column)):
+                tile.store(output, run, row, column)
+
+        return write
+
+
+@dataclass(frozen=True)
+class _ToTemporary:
+    """The way to a temporary that a second kernel adds up."""
+
+    staging: Staging | None
+    kernel: Kernel
+    partial: PartialSums
+    pointer: Any
+
+    def writer(self, batch: Int | None, split: Int) -> Writer:
+        """Writes runs of product number ``batch``, share ``split`` of K."""
+
+        def write(values: Sequence[Any], row: Int, column: Int) -> None:
+            self.partial.store(self.kernel, self.pointer, split, batch, values, row, column)
+
+        return write
+
+
+def _for_each_run(
+    kernel: Kernel, engine: Engine, staging: Staging | None, sums: Sums, corner: Corner, write: Writer
+) -> None:
+    """Have every run of the block's sums written, by the thread that holds it or by the one that gets it by ``staging``."""
+    if staging is None:
+        _write_own(sums, corner, write)
+        return
+
+    def place(values: Sequence[Any], row: Int, column: Int) -> None:
+        write(values, corner.row + row, corner.column + column)
+
+    shared = kernel.shared()
+    staging.write(kernel, sums, shared)
+    kernel.barrier()
+    staging.read(kernel, engine.sum_type(kernel), shared, kernel.thread(), engine.threads, place)
+
+
+def _write_own(sums: Sums, corner: Corner, write: Writer) -> None:
+    """Have a thread's own runs written; the same row or column is the same object every time, so that loads are shared."""
+    rows: dict[int, Int] = {}
+    columns: dict[int, Int] = {}
+    first_row, first_column = corner.row + sums.row, corner.column + sums.column
+    for _, column, _ in sums.pieces:
+        columns.setdefault(column, first_column + column)
+    for row, column, values in sums.pieces:
+        write(values, rows.setdefault(row, first_row + row), columns[column])

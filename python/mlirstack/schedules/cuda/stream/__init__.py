@@ -1,0 +1,1 @@
+"""Kernels that memory bounds: elementwise, transposes, reductions with what stands around them."""

@@ -1,0 +1,201 @@
+"""Teams of threads: which rows and columns a thread has, and how the members of a team combine what they have.
+
+A team's members share the columns of its rows.  Where neighbours in memory lie in one row (``along_columns``), vectors lie
+along the columns and a team, which is a part of a warp, a block or a cluster of blocks, has one row.  Where they lie in one
+column, vectors lie along the rows: a team has as many rows as a vector has lanes, and its members are threads far apart, so
+that a warp reads neighbouring rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mlirstack.schedules.cuda.instructions import hopper, vectors
+from mlirstack.schedules.cuda.instructions.reduce import WARP, BlockReducer, ClusterReducer, Combine, across_lanes
+from mlirstack.schedules.cuda.kernel import Kernel
+from mlirstack.schedules.cuda.stream.loops import Access, split_index
+from mlirstack.schedules.cuda.stream.row_plan import RowPlan
+from mlirstack.schedules.cuda.stream.tile import Bindings, Nest
+from mlirstack.schedules.cuda.values import Bool, Int, Number
+
+SCHEDULE = "rows"
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Sizes of a kernel.
+
+    ``threads`` of a block, ``team`` members of a team, ``vector`` elements of a vector, ``count`` vectors that a thread has
+    in flight, ``splits`` blocks that share the columns of a row by way of memory, ``cluster`` blocks that share a team;
+    ``stream``: past the caches.
+    """
+
+    threads: int
+    team: int
+    vector: int
+    count: int
+    splits: int = 1
+    cluster: int = 1
+    stream: bool = False
+
+    @property
+    def teams(self) -> int:
+        """Teams of a block; 1 for a part of a team."""
+        return max(1, self.threads // self.team)
+
+    @property
+    def values_per_thread(self) -> int:
+        """Registers of a thread that may hold values of the row: 1024 threads of a multiprocessor have 64 each."""
+        return 64 if self.threads <= 512 and self.cluster == 1 else 40
+
+
+class RowTeam:
+    """The threads of a kernel over rows.  Inside of the kernel's body, :meth:`place` comes first.
+
+    ``row_lanes`` and ``column_lanes``: lanes of a vector that are rows, and columns; one of them is 1.  ``row_vectors`` and
+    ``column_vectors``: how many vectors all rows, and all columns, are.
+    """
+
+    def __init__(self, function: Any, plan: RowPlan, shape: Shape, accesses: Sequence[Access], suffix: str) -> None:
+        self.plan, self.shape, self._accesses = plan, shape, accesses
+        self.kernel = Kernel(
+            function,
+            threads=shape.threads,
+            schedule=SCHEDULE,
+            suffix=suffix,
+            cluster=shape.cluster,
+            min_blocks=2 if shape.cluster > 1 and shape.threads <= 512 else None,
+        )
+        self.bindings = Bindings(self.kernel, plan.graph, (access.tensor for access in accesses), plan.results)
+        self.row_lanes = 1 if plan.along_columns else shape.vector
+        self.column_lanes = shape.vector if plan.along_columns else 1
+        self.row_vectors = plan.row_count // self.row_lanes
+        self.column_vectors = plan.column_count // self.column_lanes
+        apart = frozenset(range(len(plan.rows), len(plan.loops)))
+        self.nest = Nest(plan.space, plan.loops, plan.lane_loop, shape.vector, apart)
+        self._reducer: BlockReducer | ClusterReducer | None = None
+        self._scalars = self.row_lanes * max(sum(len(reduction.types) for reduction in wave) for wave in plan.waves)
+
+    def place(self) -> None:
+        """Which rows and which columns this thread has."""
+        kernel, shape = self.kernel, self.shape
+        thread = kernel.thread()
+        if self.plan.along_columns:
+            team, self.member = thread // shape.team, thread % shape.team
+        else:
+            team, self.member = thread % shape.teams, thread // shape.teams
+        block = kernel.block_index()
+        if shape.cluster > 1:
+            block, self.member = block // shape.cluster, thread + hopper.block_in_cluster(kernel) * shape.threads
+        row = block if shape.teams == 1 else block * shape.teams + team
+        self.row_valid: Bool | None = None
+        if self.row_vectors % shape.teams:
+            # Threads without a row work on the last one, and store nothing.
+            self.row_valid = row < self.row_vectors
+            row = row.minimum(self.row_vectors - 1)
+        self.row = self.wide(row)
+        sizes = [loop.size for loop in self.plan.rows]
+        self.row_indices = self._split(self.row, sizes, self.row_lanes)
+        self.aligned = self._alignment()
+
+    def _alignment(self) -> Bool | None:
+        """Do all tensors start at multiples of 16 bytes?  None where it does not matter."""
+        if self.shape.vector == 1:
+            return None
+        along = self.plan.loops[self.plan.lane_loop].members[-1]
+        contiguous = [access for access in self._accesses if access.strides[along] == 1]
+        pointers = [self.bindings.pointer(access.tensor) for access in contiguous]
+        return vectors.aligned(self.kernel, list(dict.fromkeys(pointers))) if pointers else None
+
+    def column(self, base: Number, vector: int) -> Int:
+        """Number of a thread's column vector, counted from ``base``."""
+        member = self.wide(self.member)
+        return member + (
+            vector * self.shape.team if isinstance(base, int) and base == 0 else base + vector * self.shape.team
+        )
+
+    def indices(self, base: Number, *, clamp: bool) -> Callable[[int], Sequence[Int]]:
+        """Indices of the nest's loops, of a thread's vectors counted from ``base``."""
+        sizes = [loop.size for loop in self.plan.columns]
+
+        def at(vector: int) -> Sequence[Int]:
+            column = self.column(base, vector)
+            is_inside = isinstance(base, int) and base + (vector + 1) * self.shape.team <= self.column_vectors
+            if clamp and not is_inside:
+                column = column.minimum(self.column_vectors - 1)
+            return [*self.row_indices, *self._split(column, sizes, self.column_lanes)]
+
+        return at
+
+    def valid(self, column: Int, end: Number, vector: int) -> Bool | None:
+        """Is the thread's column vector below ``end``?  None where all threads' are."""
+        if isinstance(end, int) and (vector + 1) * self.shape.team <= end:
+            return None
+        return column < end
+
+    @staticmethod
+    def _split(number: Int, sizes: Sequence[int], lanes: int) -> list[Int]:
+        if not sizes:
+            return []
+        *outer, inner = split_index(number, [*sizes[:-1], sizes[-1] // lanes])
+        return [*outer, inner * lanes]
+
+    def wide(self, number: Int) -> Int:
+        """With 64 bits where the kernel needs them."""
+        return number.wide() if self.plan.is_large else number
+
+    def launch(self, splits: int) -> None:
+        """Launch with a team for all rows, and ``splits`` times as many blocks."""
+        shape, shared = self.shape, 0
+        if not self.plan.along_columns and shape.team > 1:
+            shared = shape.threads * 8 * self._scalars
+        elif self._reducer is not None:
+            shared = self._reducer.scratch_bytes(shape.threads, self._scalars)
+        blocks = -(-self.row_vectors // shape.teams) * shape.cluster
+        self.kernel.launch((blocks, splits), shared_bytes=shared)
+
+    def combine(self, values: list[Any], merge: Combine) -> list[Any]:
+        """The members' ``values`` as one; every member gets it."""
+        kernel, shape = self.kernel, self.shape
+        if not self.plan.along_columns:
+            return self._combine_far(values, merge)
+        if shape.team <= WARP:
+            return across_lanes(kernel, values, merge, shape.team)
+        assert shape.team == shape.threads * shape.cluster, "a team is a part of a warp, a block, or a cluster"
+        if self._reducer is None and shape.cluster > 1:
+            self._reducer = ClusterReducer(kernel, kernel.shared(), self._scalars, shape.cluster)
+        elif self._reducer is None:
+            self._reducer = BlockReducer(kernel, kernel.shared(), self._scalars)
+        return self._reducer(values, merge)
+
+    def _combine_far(self, values: list[Any], merge: Combine) -> list[Any]:
+        """Over members that are whole rows of threads: the second half to the first, until one row has it all."""
+        kernel, shape = self.kernel, self.shape
+        thread, types = kernel.thread(), [value.type for value in values]
+        base, each = kernel.shared(), shape.threads * 8  # bytes that one scalar of all threads may take
+
+        def place(position: int, thread: Int) -> Any:
+            return kernel.offset(base, thread * vectors.bytes_of(types[position]) + position * each)
+
+        def write(values: Sequence[Any]) -> None:
+            for position, value in enumerate(values):
+                vectors.store(kernel, [value], place(position, thread))
+
+        def read(thread: Int) -> list[Any]:
+            return [vectors.load(kernel, kind, place(position, thread))[0] for position, kind in enumerate(types)]
+
+        def meet(distance: int) -> None:
+            kernel.when(thread < distance, lambda: write(merge(read(thread), read(thread + distance))))
+
+        write(values)
+        kernel.barrier()
+        half = shape.team // 2
+        while half:
+            meet(half * shape.teams)
+            kernel.barrier()
+            half //= 2
+        total = read(thread % shape.teams)
+        kernel.barrier()  # the next exchange may write
+        return total

@@ -1,0 +1,208 @@
+"""Reductions and what stands around them: softmax, norms, sums over any dimensions, argmax, in one kernel where that can be.
+
+A row is held in registers where it fits; longer ones are read once per pass; few long rows are shared by many blocks,
+whose partial results a second kernel combines in a fixed order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from mlirstack.ir import kernels
+from mlirstack.schedules.cuda.device import Device
+from mlirstack.schedules.cuda.emitter import Parameters
+from mlirstack.schedules.cuda.graph import KernelGraph
+from mlirstack.schedules.cuda.instructions import vectors
+from mlirstack.schedules.cuda.instructions.reduce import WARP
+from mlirstack.schedules.cuda.stream import row_claim
+from mlirstack.schedules.cuda.stream.row_kernel import RowKernel, allocate_partials
+from mlirstack.schedules.cuda.stream.row_plan import RowPlan, row_plan
+from mlirstack.schedules.cuda.stream.row_team import SCHEDULE, Shape
+
+STREAMED_BYTES = 32 << 20  # a kernel that moves more leaves nothing useful in the L2 cache (50 MB on an H200)
+_STEPS = 4  # steps of the loop of a block, where there is much to read
+_HELD = 64  # registers of a thread for values of the row; 32 in blocks of 1024, which have 64 registers a thread
+
+
+class Rows:
+    """Parameters: ``mode`` (resident, looped or split), and those of ``Shape``."""
+
+    name = SCHEDULE
+    kernel_class = kernels.REDUCTION
+
+    def claim(self, operations: Sequence[Any], device: Device) -> list[list[Any]]:
+        """Groups of ops that this emitter takes; see :mod:`.row_claim`."""
+        return row_claim.claim(operations)
+
+    def choose(self, graph: KernelGraph, device: Device) -> Parameters | None:
+        """See :class:`~mlirstack.schedules.cuda.emitter.Emitter`."""
+        plan = row_plan(graph)
+        return None if plan is None else _parameters(*_best(plan, device))
+
+    def candidates(self, graph: KernelGraph, device: Device) -> list[Parameters]:
+        """Other sizes of teams and blocks, and the other ways to walk over the columns."""
+        plan = row_plan(graph)
+        if plan is None:
+            return []
+        mode, shape = _best(plan, device)
+        found = [(mode, shape), (mode, replace(shape, stream=not shape.stream))]
+        for team in _teams(plan, shape.vector):
+            other = _resident(plan, replace(shape, cluster=1), team)
+            if other is not None:
+                found.append(("resident", other))
+        found += [("resident", clustered) for clustered in _clustered(plan, replace(shape, cluster=1), device)]
+        looped = _looped(plan, replace(shape, cluster=1))
+        found += [("looped", looped), ("looped", replace(looped, count=2 * looped.count))]
+        if plan.can_split:
+            found += [("split", _split(plan, replace(looped, count=count), device)) for count in (2, 4, 8)]
+        return [_parameters(*pair) for pair in dict.fromkeys(found)][:10]
+
+    def emit(self, function: Any, graph: KernelGraph, parameters: Parameters, device: Device) -> None:
+        """One kernel, or two for mode "split"; see :class:`~mlirstack.schedules.cuda.emitter.Emitter`."""
+        plan = row_plan(graph)
+        assert plan is not None, "the graph is the one that the parameters were chosen for"
+        shape = Shape(**{name: value for name, value in parameters.items() if name != "mode"})  # type: ignore[arg-type]
+        mode = parameters["mode"]
+        if mode == "split":
+            _emit_split(function, plan, shape)
+        elif mode == "looped":
+            RowKernel(function, plan, shape, plan.accesses).write_looped()
+        else:
+            RowKernel(function, plan, shape, plan.accesses).write_resident()
+
+
+def _emit_split(function: Any, plan: RowPlan, shape: Shape) -> None:
+    partials = allocate_partials(function, plan, shape.splits)
+    RowKernel(function, plan, shape, plan.reads, suffix="_parts").write_partial(partials)
+    if plan.along_columns:
+        team = _power_of_two(min(shape.splits, 256))
+        threads = max(128, team) if team > WARP or plan.row_count > 1 else WARP
+        team = threads if team > WARP else team
+    else:
+        threads, team = 256, _power_of_two(min(shape.splits, 8))
+    last = Shape(threads, team, 1, -(-shape.splits // team))
+    results = [plan.space.writes[tensor] for tensor in plan.results]
+    RowKernel(function, plan, last, [*plan.row_reads, *results], suffix="_total").write_final(partials, shape.splits)
+
+
+# ---------------------------------------------------------------------------------------------------------------- choice
+
+
+def _parameters(mode: str, shape: Shape) -> Parameters:
+    return {
+        "mode": mode, "threads": shape.threads, "team": shape.team, "vector": shape.vector, "count": shape.count,
+        "splits": shape.splits, "cluster": shape.cluster, "stream": shape.stream,
+    }  # fmt: skip
+
+
+def _best(plan: RowPlan, device: Device) -> tuple[str, Shape]:
+    """The way that the cost model finds best: what keeps all multiprocessors reading, with the fewest passes over memory."""
+    shape = Shape(256, 32, plan.vector(), 1, stream=plan.bytes > STREAMED_BYTES)
+    looped = _looped(plan, shape)
+    if plan.can_split:
+        split = _split(plan, looped, device)
+        if split.splits > 1:
+            return "split", split
+    for team in _teams(plan, shape.vector):
+        resident = _resident(plan, shape, team)
+        if resident is not None:
+            return "resident", resident
+    clustered = _clustered(plan, shape, device)
+    return ("resident", clustered[0]) if clustered else ("looped", looped)
+
+
+def _teams(plan: RowPlan, vector: int) -> list[int]:
+    """Sizes of teams that may hold their rows in registers, the best first.
+
+    Measured on an H200: two 16-byte vectors a thread are best, up to eight are nearly as good; where rows are short,
+    a part of a warp has one.
+    """
+    if not plan.along_columns:
+        return [team for team in (4, 8, 16, 32, 64, 128, 2, 1) if team <= 2 * plan.column_count]
+    length = plan.column_count // vector
+    if length <= 8 * WARP:
+        best = max(1, min(WARP, _power_of_two(-(-length // 2))))
+        return [best, *(team for team in (1, 2, 4, 8, 16, 32) if best < team <= length), 128]
+    sizes = [team for team in (1024, 512, 256, 128) if 2 * team <= length]
+    # Little waste first, then more threads.
+    return sorted(sizes, key=lambda team: (-(-length // team) * team > 1.25 * length, -team))
+
+
+def _resident(plan: RowPlan, shape: Shape, team: int) -> Shape | None:
+    """The kernel with teams of this size, if their rows fit into registers."""
+    length = plan.column_count // (shape.vector if plan.along_columns else 1)
+    count = -(-length // team)
+    threads = max(team, 128)
+    if not plan.along_columns:
+        threads = min(1024, max(128, team * _near_rows(plan, shape)))
+    elif team < WARP:
+        threads = 128
+    words = sum(max(1, vectors.bytes_of(a.tensor.element) // 4) for a in plan.full_reads)
+    held = count * shape.vector * max(1, words)
+    if held > (_HELD if threads <= 512 else _HELD // 2):
+        return None
+    return replace(shape, threads=threads, team=team, count=count)
+
+
+def _clustered(plan: RowPlan, shape: Shape, device: Device) -> list[Shape]:
+    """Kernels whose teams are clusters of blocks, for rows that do not fit into the registers of one; the best first.
+
+    Two blocks of 512 threads fit on a multiprocessor, so that one reads while the other waits for its cluster.
+    """
+    length = plan.column_count // shape.vector
+    if device.capability < 90 or not plan.along_columns or length < 4096:
+        return []
+    words = sum(max(1, vectors.bytes_of(a.tensor.element) // 4) for a in plan.full_reads)
+    found = []
+    for threads in (512, 1024):
+        for cluster in (2, 4, 8):
+            team = threads * cluster
+            count = -(-length // team)
+            if count * shape.vector * max(1, words) <= _HELD // 2:
+                found.append(replace(shape, threads=threads, team=team, count=count, cluster=cluster))
+                break
+    return found
+
+
+def _looped(plan: RowPlan, shape: Shape) -> Shape:
+    """The kernel that reads rows in pieces."""
+    words = max(1, sum(max(1, vectors.bytes_of(a.tensor.element) // 4) for a in plan.full_reads))
+    count = max(1, min(8, 32 // (shape.vector * words)))
+    if plan.along_columns:
+        length = plan.column_count // shape.vector
+        threads = max(128, min(1024 if len(plan.waves) > 1 or plan.full_results else 512, _power_of_two(length) // count))
+        return replace(shape, threads=threads, team=threads, count=count)
+    near = _near_rows(plan, shape)
+    team = max(1, 256 // near)
+    return replace(shape, threads=team * near, team=team, count=min(count * 2, 8))
+
+
+def _split(plan: RowPlan, shape: Shape, device: Device) -> Shape:
+    """The kernel whose blocks share rows: several steps of the loop a block, and blocks for every multiprocessor.
+
+    Where there is much to read, many more blocks than can run at once, so that the last ones are a small part.
+    """
+    length = plan.column_count // (shape.vector if plan.along_columns else 1)
+    rows = plan.row_count // (1 if plan.along_columns else shape.vector)
+    blocks = -(-rows // shape.teams)
+    at_once = 2 * device.multiprocessors
+    steps = max(1, length // (shape.team * shape.count))
+    if blocks >= 2 * at_once or steps == 1:
+        return shape
+    splits = max(1, at_once // blocks)
+    if steps // splits > 32:
+        splits = steps // _STEPS
+    each = -(-length // min(splits, steps))
+    return replace(shape, splits=-(-length // each))
+
+
+def _near_rows(plan: RowPlan, shape: Shape) -> int:
+    """Vectors of neighbouring rows that a block reads together, where vectors lie along rows."""
+    return min(32, _power_of_two(max(1, plan.row_count // shape.vector)))
+
+
+def _power_of_two(number: int) -> int:
+    """The smallest power of two that is not smaller."""
+    return 1 << max(0, number - 1).bit_length()

@@ -1,0 +1,97 @@
+"""Matrix products on Hopper's tensor cores (sm_90a): ``wgmma`` fed by the copy engine, a persistent grid, fused epilogue.
+
+Takes f16, bf16, fp8, i8 and, where it is allowed, f32 as TF32, with any M, N, K and batches, from about 64 rows up;
+other shapes are left to the emitters after this one.  See docs/kernels/gemm_wgmma.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from mlirstack.schedules.cuda.device import Device
+from mlirstack.schedules.cuda.emitter import Parameter, Parameters
+from mlirstack.schedules.cuda.graph import KernelGraph
+from mlirstack.schedules.cuda.instructions.tensor_core import Operands
+from mlirstack.schedules.cuda.product.contraction import Contraction, Matrix, match_contraction
+from mlirstack.schedules.cuda.product.gemm_mma import operands_of
+from mlirstack.schedules.cuda.product.padded_factor import padded_copy
+from mlirstack.schedules.cuda.product.transposed_factor import transposed_copy
+from mlirstack.schedules.cuda.wgmma.wgmma_choice import candidates
+from mlirstack.schedules.cuda.wgmma.wgmma_kernel import write_wgmma
+from mlirstack.schedules.cuda.wgmma.wgmma_tile import WgmmaProblem, WgmmaTile, loadable
+
+_SMALL = 2 * 64 * 64 * 64  # floating-point operations below which a tile would be mostly padding
+_LEAST = 32  # rows, columns and K below which it would be, too
+_LEAST_COPIED = 2**28  # operations below which a copy of a factor does not pay
+
+
+class WgmmaGemm:
+    """Warp-specialised matrix products.  f16, bf16, TF32 and fp8 are summed in f32, i8 in i32."""
+
+    name = "gemm_wgmma"
+
+    def choose(self, graph: KernelGraph, device: Device) -> Parameters | None:
+        """See :class:`~mlirstack.schedules.cuda.emitter.Emitter`."""
+        found = self.candidates(graph, device)
+        return found[0] if found else None
+
+    def candidates(self, graph: KernelGraph, device: Device) -> list[Parameters]:
+        """See :class:`~mlirstack.schedules.cuda.emitter.Emitter`."""
+        contraction = match_contraction(graph) if device.has_wgmma else None
+        operands = operands_of(contraction, device) if contraction is not None else None
+        if contraction is None or operands is None or not _is_suitable(contraction, operands):
+            return []
+        return [parameters_of(tile) for tile in candidates(contraction, operands, device)]
+
+    def emit(self, function: Any, graph: KernelGraph, parameters: Parameters, device: Device) -> None:
+        """See :class:`~mlirstack.schedules.cuda.emitter.Emitter`.
+
+        A factor that the copy engine cannot read is copied by a kernel of its own first.
+        """
+        contraction = match_contraction(graph)
+        operands = operands_of(contraction, device) if contraction is not None else None
+        assert contraction is not None and operands is not None
+        contraction = with_loadable_factors(function, contraction, operands, self.name)
+        write_wgmma(function, WgmmaProblem(contraction, operands, tile_of(parameters)), device, self.name)
+
+
+def parameters_of(tile: WgmmaTile) -> dict[str, Parameter]:
+    """A tile as parameters of a schedule; the inverse of :func:`tile_of`."""
+    return {
+        "rows": tile.rows, "columns": tile.columns, "stages": tile.stages, "multicast": tile.multicast,
+        "split": tile.split, "consumers": tile.consumers, "group": tile.group, "pingpong": tile.pingpong,
+    }  # fmt: skip
+
+
+def tile_of(parameters: Mapping[str, Parameter]) -> WgmmaTile:
+    """The tile that parameters of a schedule describe."""
+    names = ("rows", "columns", "stages", "split", "consumers", "group")
+    multicast, pingpong = str(parameters["multicast"]), bool(parameters["pingpong"])
+    return WgmmaTile(multicast=multicast, pingpong=pingpong, **{name: int(parameters[name]) for name in names})
+
+
+def with_loadable_factors(function: Any, contraction: Contraction, operands: Operands, schedule: str) -> Contraction:
+    """``contraction`` with factors that the copy engine can read, after kernels that copy those that it cannot."""
+
+    def loadable_factor(matrix: Matrix, suffix: str) -> Matrix:
+        if loadable(matrix, operands):
+            return matrix
+        copy = padded_copy if matrix.k_major or operands.bits == 16 else transposed_copy
+        return copy(function, contraction, matrix, contraction.k, suffix, schedule)
+
+    return replace(contraction, a=loadable_factor(contraction.a, "_copy_a"), b=loadable_factor(contraction.b, "_copy_b"))
+
+
+def can_load(contraction: Contraction, operands: Operands) -> bool:
+    """Can both factors be read, if need be from copies?"""
+    factors = (contraction.a, contraction.b)
+    if not all(matrix.is_contiguous for matrix in factors):
+        return False
+    return all(loadable(matrix, operands) for matrix in factors) or contraction.flops >= _LEAST_COPIED
+
+
+def _is_suitable(contraction: Contraction, operands: Operands) -> bool:
+    large = contraction.flops >= _SMALL and min(contraction.m, contraction.n, contraction.k) >= _LEAST
+    return large and can_load(contraction, operands)

@@ -1,0 +1,154 @@
+"""A consumer of a warp-specialised product: the warpgroup that multiplies what the ring holds, and finishes tiles.
+
+One group of wgmmas is always in flight: a stage is released when the group after its own has been started.  With
+``pingpong`` two consumers take tiles in turns; they multiply one at a time, and each one's epilogue hides behind the other's
+main loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from mlirstack.schedules.cuda.instructions import hopper
+from mlirstack.schedules.cuda.instructions.hopper import Stage
+from mlirstack.schedules.cuda.product.epilogue import Epilogue
+from mlirstack.schedules.cuda.values import Int
+from mlirstack.schedules.cuda.wgmma.raster import Place
+from mlirstack.schedules.cuda.wgmma.wgmma_block import WgmmaBlock
+from mlirstack.schedules.cuda.wgmma.wgmma_exchange import Pieces, exchange
+from mlirstack.schedules.cuda.wgmma.wgmma_store import StoreTile, Thread
+
+_TURN = 4  # the named barrier of consumer c's turn is 4 + c; 1 to 3 are the stores'
+_PAIR = 2 * hopper.WARPGROUP
+
+
+class Consumer:
+    """Warpgroup ``number`` (0, 1, …) of the consumers of ``block``."""
+
+    def __init__(self, block: WgmmaBlock, epilogue: Epilogue, output_maps: Sequence[Any], number: Int) -> None:
+        tile = block.tile
+        own = block.thread % hopper.WARPGROUP
+        self._block = block
+        self._kernel = block.kernel
+        self._epilogue = epilogue
+        self._thread = Thread(number, own, own // 32, own % 32)
+        part = block.kernel.integer(0) if tile.pingpong else number
+        self._row = part // tile.warpgroups[1] * (tile.blocks * hopper.WGMMA_ROWS)
+        self._column = part % tile.warpgroups[1] * tile.warpgroup_columns
+        self._store = StoreTile(block.kernel, block.problem, output_maps, self._thread, block.shared)
+
+    def run(self) -> None:
+        """All tiles of this consumer."""
+        block, kernel = self._block, self._kernel
+        first, step, stage = block.first, block.clusters, block.ring.first()
+        if block.tile.pingpong:
+            number = self._thread.warpgroup
+            kernel.when(number.equals(1), lambda: self._end_turn(kernel.integer(1)))  # consumer 0 begins
+            skipped = self._skip(stage)
+            second = number.equals(1)
+            stage = Stage(second.select(skipped.index, stage.index), second.select(skipped.phase, stage.phase))
+            first, step = first + number * step, 2 * step
+
+        def compute_tile(work: Int, index: Int, phase: Int) -> Sequence[Any]:
+            place, stage = block.place(work), Stage(index, phase)
+            if block.tile.pingpong:
+                self._begin_turn()
+            stage, sums = self._multiply(stage)
+            if block.tile.pingpong:
+                self._end_turn(self._thread.warpgroup)
+                stage = self._skip(stage)
+            self._finish(sums, place)
+            return stage.index, stage.phase
+
+        block.each_tile(first, step, stage, compute_tile)
+        self._store.finish()
+
+    # ------------------------------------------------------------------------------------------------------------- turns
+
+    def _begin_turn(self) -> None:
+        hopper.named_barrier(self._kernel, self._thread.warpgroup + _TURN, _PAIR)
+
+    def _end_turn(self, number: Int) -> None:
+        """Let the other consumer multiply.
+
+        Not only for speed: a consumer that waited for a stage several rounds ahead would take an old parity for the new one.
+        """
+        hopper.arrive_at_named_barrier(self._kernel, (_TURN + 1) - number, _PAIR)
+
+    def _skip(self, stage: Stage) -> Stage:
+        """The stage after the other consumer's tile."""
+        steps, stages = self._block.problem.steps, self._block.tile.stages
+        position = stage.index + steps
+        return Stage(position % stages, (stage.phase + position // stages) & 1)
+
+    # --------------------------------------------------------------------------------------------------------- main loop
+
+    def _multiply(self, stage: Stage) -> tuple[Stage, list[list[Any]]]:
+        """The main loop of a tile: the next stage, and the accumulators of each block of 64 rows."""
+        kernel, block, ring = self._kernel, self._block, self._block.ring
+        problem, tile = block.problem, block.tile
+        base = hopper.shared_address(kernel, block.shared)
+        left = base + self._row * hopper.SWIZZLE
+        right = base + self._column * hopper.SWIZZLE + problem.left_bytes
+        low, high = block.k_range()
+
+        def step(number: Int, index: Int, phase: Int, *sums: Any) -> Sequence[Any]:
+            here = Stage(index, phase)
+            ring.wait_full(here)
+            offset = index * problem.stage_bytes
+            results = self._multiply_stage(left + offset, right + offset, sums)
+            hopper.wgmma_commit()
+            hopper.wgmma_wait(1)
+            kernel.when(number > low, lambda: self._release(ring.previous(here)))
+            following = ring.next(here)
+            return following.index, following.phase, *results
+
+        zeros = [hopper.zero_accumulators(kernel, tile.accumulators, problem.operands) for _ in range(tile.blocks)]
+        index, phase, *sums = kernel.loop(low, high, 1, [stage.index, stage.phase, *zeros], step)
+        hopper.wgmma_finish()
+        after = Stage(index, phase)
+        self._release(ring.previous(after))
+        return after, [hopper.accumulator_values(kernel, s, tile.accumulators, problem.operands) for s in sums]
+
+    def _multiply_stage(self, left: Int, right: Int, sums: Sequence[Any]) -> list[Any]:
+        """All wgmmas of a stage."""
+        kernel, tile, problem = self._kernel, self._block.tile, self._block.problem
+        count, operands = tile.accumulators, problem.operands
+        lefts, rights = problem.left_shared, problem.right_shared
+        descriptors = [
+            lefts.descriptor(kernel, left + lefts.row_offset(block * hopper.WGMMA_ROWS)) for block in range(tile.blocks)
+        ]
+        other = rights.descriptor(kernel, right)
+        results = [hopper.pin(kernel, s, count, operands) for s in sums] if tile.blocks > 1 else list(sums)
+        hopper.wgmma_fence()
+        layout = (lefts.k_major, rights.k_major)
+        for block, descriptor in enumerate(descriptors):
+            for part in range(hopper.SWIZZLE // hopper.WGMMA_BYTES):
+                a, b = lefts.advanced(descriptor, part), rights.advanced(other, part)
+                results[block] = hopper.wgmma(results[block], a, b, tile.warpgroup_columns, operands, layout)
+        return results
+
+    def _release(self, stage: Int) -> None:
+        """Tell the producers that fill this stage that it may be overwritten."""
+        kernel, barrier, number = self._kernel, self._block.ring.empty(stage), self._thread.number
+        if self._block.tile.multicast == "none":
+            kernel.when(hopper.is_first_thread(number), lambda: hopper.arrive(barrier))
+        else:
+            kernel.when(number < 2, lambda: hopper.arrive(hopper.of_block(barrier, number)))
+
+    # -------------------------------------------------------------------------------------------------------------- tile
+
+    def _finish(self, sums: Sequence[Sequence[Any]], place: Place) -> None:
+        """Epilogue and stores of a tile."""
+        block, store = self._block, self._store
+        row, column = place.row + self._row, place.column + self._column
+        batch = place.batch if block.problem.contraction.batches else None
+        if block.tile.split == 1:
+            store.write(sums, self._epilogue.tile(batch), row, column, block.batch_axes(place.batch))
+            return
+
+        def finish(pieces: Pieces) -> None:
+            store.write_pieces(pieces, self._epilogue.tile(batch), row, column)
+
+        exchange(block, [value for values in sums for value in values], self._thread, finish)

@@ -1,0 +1,64 @@
+"""A matrix product on Hopper: one warpgroup that copies, others that multiply, blocks that stay for many tiles.
+
+Takes a :class:`WgmmaProblem`, writes the kernel and its launch.  The producer keeps a ring of shared-memory buffers full;
+consumers multiply and run the epilogue while the ring already fills for the next tile.  In a cluster, two blocks may share
+one factor by multicast, or several may share the K of one tile.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mlirstack.schedules.cuda.device import Device
+from mlirstack.schedules.cuda.instructions import hopper
+from mlirstack.schedules.cuda.kernel import Kernel
+from mlirstack.schedules.cuda.product.epilogue import Epilogue
+from mlirstack.schedules.cuda.wgmma.wgmma_block import WgmmaBlock
+from mlirstack.schedules.cuda.wgmma.wgmma_consumer import Consumer
+from mlirstack.schedules.cuda.wgmma.wgmma_producer import FactorCopies, MatrixCopies
+from mlirstack.schedules.cuda.wgmma.wgmma_tile import WgmmaProblem, output_map
+
+_REGISTERS = {2: (40, 232), 3: (24, 160)}  # of producer and consumers, by the number of consumer warpgroups
+_MANY_ACCUMULATORS = 64  # from here on a thread needs more registers than an even share
+
+
+def write_wgmma(
+    function: Any, problem: WgmmaProblem, device: Device, schedule: str, copies: FactorCopies | None = None
+) -> None:
+    """Write the kernel of ``function`` and launch it; ``copies``: where the factors are no matrices in memory."""
+    copies = copies or MatrixCopies()
+    tile, contraction = problem.tile, problem.contraction
+    kernel = Kernel(function, threads=tile.threads, schedule=schedule, cluster=tile.cluster, min_blocks=1)
+    left, right = (
+        kernel.tensor_map(matrix.tensor.value, layout)
+        for matrix, layout in zip((problem.left, problem.right), copies.tensor_maps(problem), strict=True)
+    )
+    output_maps = [
+        kernel.tensor_map(output.access.tensor.value, output_map(problem, output.access)) if staged else None
+        for output, staged in zip(contraction.outputs, problem.staged, strict=True)
+    ]
+    rows, columns = (tile.columns, tile.rows) if problem.swapped else (tile.rows, tile.columns)
+    direct = [number for number, staged in enumerate(problem.staged) if not staged]
+    epilogue = Epilogue(kernel, contraction, tile_rows=rows, tile_columns=columns, stores=direct)
+    clusters = min(problem.work, device.multiprocessors // tile.cluster) if tile.split == 1 else problem.work
+    steps = kernel.opaque(problem.steps)  # the main loops stay loops: unrolled, the producer would run out of registers
+    registers = _REGISTERS.get(tile.consumers) if tile.blocks * tile.accumulators >= _MANY_ACCUMULATORS else None
+
+    with kernel.body():
+        block = WgmmaBlock(kernel, problem, steps, clusters)
+        block.begin([left, right, *(tensor_map for tensor_map in output_maps if tensor_map is not None)])
+        group = block.thread // hopper.WARPGROUP
+
+        def produce() -> None:
+            if registers:
+                hopper.set_registers(registers[0], more=False)
+            kernel.when(hopper.is_first_thread(block.thread), copies.producer(block, (left, right)).run)
+
+        def consume() -> None:
+            if registers:
+                hopper.set_registers(registers[1], more=True)
+            Consumer(block, epilogue, output_maps, group - 1).run()
+
+        kernel.either(group.equals(0), produce, consume)
+        block.end()
+    kernel.launch((clusters * tile.cluster,), shared_bytes=problem.shared_bytes)

@@ -1,0 +1,121 @@
+"""The producer of a warp-specialised product: one thread that keeps the ring full with the copy engine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from mlirstack.schedules.cuda.instructions import hopper
+from mlirstack.schedules.cuda.instructions.hopper import SharedOperand, Stage
+from mlirstack.schedules.cuda.kernel import TensorMapLayout
+from mlirstack.schedules.cuda.product.contraction import Matrix
+from mlirstack.schedules.cuda.values import Int
+from mlirstack.schedules.cuda.wgmma.wgmma_block import WgmmaBlock
+from mlirstack.schedules.cuda.wgmma.wgmma_tile import WgmmaProblem, factor_map
+
+_BOTH = 3  # mask of the two blocks of a cluster
+
+
+@dataclass(frozen=True)
+class Source:
+    """A factor on its way into shared memory: ``rows`` of it a stage, ``offset`` bytes from the stage's begin."""
+
+    matrix: Matrix
+    layout: SharedOperand
+    tensor_map: Any
+    rows: int
+    offset: int
+    shared: bool  # with the other block of the cluster
+
+
+class FactorCopies(Protocol):
+    """What the factors are, and who brings them."""
+
+    def tensor_maps(self, problem: WgmmaProblem) -> tuple[TensorMapLayout, TensorMapLayout]:
+        """Those of the left and of the right factor."""
+
+    def producer(self, block: WgmmaBlock, maps: tuple[Any, Any]) -> Producer:
+        """What keeps the ring full; ``maps``: the kernel's tensor maps of both factors."""
+
+
+class MatrixCopies:
+    """Both factors are matrices."""
+
+    def tensor_maps(self, problem: WgmmaProblem) -> tuple[TensorMapLayout, TensorMapLayout]:
+        """See :class:`FactorCopies`."""
+        tile = problem.tile
+        return (
+            factor_map(problem, problem.left, tile.rows, shared_by_two=tile.multicast == "a"),
+            factor_map(problem, problem.right, tile.columns, shared_by_two=tile.multicast == "b"),
+        )
+
+    def producer(self, block: WgmmaBlock, maps: tuple[Any, Any]) -> Producer:
+        """See :class:`FactorCopies`."""
+        return Producer(block, maps)
+
+
+class Producer:
+    """Copies the tiles of ``block``; ``maps``: tensor maps of the left and of the right factor."""
+
+    def __init__(self, block: WgmmaBlock, maps: tuple[Any, Any]) -> None:
+        problem, tile = block.problem, block.tile
+        self._block = block
+        self._left = Source(problem.left, problem.left_shared, maps[0], tile.rows, 0, tile.multicast == "a")
+        self._right = Source(
+            problem.right, problem.right_shared, maps[1], tile.columns, problem.left_bytes, tile.multicast == "b"
+        )
+
+    def run(self) -> None:
+        """By one thread: all steps of all tiles of this block."""
+        block, kernel, ring = self._block, self._block.kernel, self._block.ring
+        low, high = block.k_range()
+
+        def copy_tile(work: Int, index: Int, phase: Int) -> Sequence[Any]:
+            place = block.place(work)
+            axes = block.batch_axes(place.batch)
+
+            def copy_step(step: Int, index: Int, phase: Int) -> Sequence[Any]:
+                stage = Stage(index, phase)
+                ring.wait_empty(stage)
+                hopper.arrive_expecting(kernel, ring.full(index), block.problem.stage_bytes)
+                self._copy(self._left, index, step, place.row, axes)
+                self._copy(self._right, index, step, place.column, axes)
+                following = ring.next(stage)
+                return following.index, following.phase
+
+            return kernel.loop(low, high, 1, [index, phase], copy_step)
+
+        block.each_tile(block.first, block.clusters, ring.first(), copy_tile)
+
+    def _copy(self, source: Source, stage: Int, step: Int, row: Int, axes: Sequence[Int]) -> None:
+        """One factor's part of a stage."""
+        target = stage * self._block.problem.stage_bytes + source.offset
+        k = step * source.layout.tile_k
+        batch = [axis for axis, stride in zip(axes, source.matrix.batch_strides, strict=True) if stride]
+        barrier = self._block.ring.full(stage)
+        copy = self._copy_rows if source.matrix.k_major else self._copy_columns
+        copy(source, target, k, row, list(reversed(batch)), barrier)
+
+    def _copy_rows(self, source: Source, target: Int, k: Int, row: Int, batch: list[Int], barrier: Any) -> None:
+        """K is contiguous: one box, or this block's half of it for both blocks."""
+        if source.shared:
+            half = source.rows // 2
+            row = row + self._block.rank * half
+            target = target + self._block.rank * (half * hopper.SWIZZLE)
+        self._load(source, target, [k, row, *batch], barrier)
+
+    def _copy_columns(self, source: Source, target: Int, k: Int, row: Int, batch: list[Int], barrier: Any) -> None:
+        """Rows are contiguous: a box for every 64 of them, or this block's half of the boxes for both."""
+        layout, rank = source.layout, self._block.rank
+        boxes = source.rows // layout.block_rows // (2 if source.shared else 1)
+        for number in range(boxes):
+            box = rank * boxes + number if source.shared else self._block.kernel.integer(number)
+            place = target + box * (layout.tile_k * hopper.SWIZZLE)
+            self._load(source, place, [row + box * layout.block_rows, k, *batch], barrier)
+
+    def _load(self, source: Source, target: Int, coordinates: list[Int], barrier: Any, offsets: Sequence[Int] = ()) -> None:
+        kernel = self._block.kernel
+        place = kernel.offset(self._block.shared, target)
+        mask = _BOTH if source.shared else None
+        hopper.tensor_load(kernel, place, source.tensor_map, coordinates, barrier, mask, offsets)

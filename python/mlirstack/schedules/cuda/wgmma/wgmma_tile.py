@@ -1,0 +1,290 @@
+"""The shape of a warp-specialised matrix product on Hopper: tile, ring, cluster, and where everything lies in memory.
+
+Pure arithmetic on a :class:`Contraction` and a :class:`WgmmaTile`; ``wgmma_kernel`` writes the
+kernel from it, and the emitters ask here whether a tile is possible.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from mlirstack.schedules.cuda.device import Device
+from mlirstack.schedules.cuda.instructions import vectors
+from mlirstack.schedules.cuda.instructions.hopper import BARRIER_BYTES, SWIZZLE, WARPGROUP, WGMMA_ROWS, Ring, SharedOperand
+from mlirstack.schedules.cuda.instructions.tensor_core import Operands
+from mlirstack.schedules.cuda.kernel import TensorMapLayout
+from mlirstack.schedules.cuda.product.access import Access
+from mlirstack.schedules.cuda.product.contraction import Contraction, Matrix
+
+STORE_COLUMNS = 64  # columns of the epilogue that are computed before they are stored, at most
+STORE_BUFFER = WGMMA_ROWS * SWIZZLE  # bytes of a box on its way out: 64 rows of 128 bytes, or of 64
+PIECE_BYTES = 16 * WARPGROUP  # four accumulators of each thread of a warpgroup
+STORE_BUFFERS = 2  # of each warpgroup, used in turns
+_TMA_RANK = 5
+_STRIDE_BYTES = 16  # what the copy engine asks of every stride
+
+
+@dataclass(frozen=True)
+class WgmmaTile:
+    """What a block computes and how.
+
+    ``rows`` by ``columns`` of the result, by ``consumers`` warpgroups; a ring of ``stages`` buffers.  ``multicast``: which
+    factor two neighbouring blocks of a cluster share ("none", "a": they stand side by side, "b": one above the other).
+    ``split``: blocks of a cluster that share the K of one tile.  ``group``: rows of tiles that are worked through column by
+    column, so that what is in flight at a time shares factors in L2.  ``pingpong``: each consumer has tiles of its own, and
+    runs the epilogue of one while the other multiplies.
+    """
+
+    rows: int
+    columns: int
+    stages: int
+    multicast: str = "none"
+    split: int = 1
+    consumers: int = 2
+    group: int = 8
+    pingpong: bool = False
+
+    @property
+    def cluster(self) -> int:
+        """Blocks of a cluster."""
+        return self.split if self.split > 1 else 1 if self.multicast == "none" else 2
+
+    @property
+    def cluster_tiles(self) -> tuple[int, int]:
+        """Tiles of a cluster along rows and columns."""
+        return {"none": (1, 1), "a": (1, 2), "b": (2, 1)}[self.multicast]
+
+    @property
+    def warpgroups(self) -> tuple[int, int]:
+        """Consumer warpgroups along rows and along columns of a tile."""
+        if self.pingpong:
+            return 1, 1
+        along_rows = min(self.consumers, self.rows // WGMMA_ROWS)
+        return along_rows, self.consumers // along_rows
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of 64 rows of one warpgroup."""
+        return self.rows // WGMMA_ROWS // self.warpgroups[0]
+
+    @property
+    def warpgroup_columns(self) -> int:
+        """Columns of one warpgroup."""
+        return self.columns // self.warpgroups[1]
+
+    @property
+    def accumulators(self) -> int:
+        """Accumulators that a thread has for each block of 64 rows."""
+        return self.warpgroup_columns * WGMMA_ROWS // WARPGROUP
+
+    @property
+    def releases(self) -> int:
+        """Arrivals that release a buffer of the ring: one of each warpgroup that reads it, in each block that has it."""
+        return self.warpgroups[0] * self.warpgroups[1] * (1 if self.multicast == "none" else 2)
+
+    @property
+    def pieces(self) -> int:
+        """Groups of four accumulators that a thread has."""
+        return self.blocks * self.accumulators // 4
+
+    def owner(self, piece: int) -> int:
+        """The block of a cluster that shares K which finishes this piece of the tile."""
+        return piece * self.split // self.pieces
+
+    def owned(self, block: int) -> list[int]:
+        """The pieces that a block finishes."""
+        return [piece for piece in range(self.pieces) if self.owner(piece) == block]
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block: the producer's warpgroup and the consumers."""
+        return WARPGROUP * (1 + self.consumers)
+
+
+@dataclass(frozen=True)
+class WgmmaProblem:
+    """A matrix product as tensor cores compute it: ``left`` gives the 64 rows of a wgmma, ``right`` its columns.
+
+    ``swapped``: left is the contraction's B, so that the few rows of A become columns of a wgmma, which has as few as 8.
+    """
+
+    contraction: Contraction
+    operands: Operands
+    tile: WgmmaTile
+    swapped: bool = False
+
+    @property
+    def left(self) -> Matrix:
+        """The factor whose rows are rows of a wgmma."""
+        return self.contraction.b if self.swapped else self.contraction.a
+
+    @property
+    def right(self) -> Matrix:
+        """The factor whose rows are columns of a wgmma."""
+        return self.contraction.a if self.swapped else self.contraction.b
+
+    @property
+    def left_shared(self) -> SharedOperand:
+        """How left lies in shared memory."""
+        return SharedOperand(self.operands, self.left.k_major)
+
+    @property
+    def right_shared(self) -> SharedOperand:
+        """How right lies in shared memory."""
+        return SharedOperand(self.operands, self.right.k_major)
+
+    @property
+    def steps(self) -> int:
+        """Buffers of K that a tile needs."""
+        return -(-self.contraction.k // self.left_shared.tile_k)
+
+    @property
+    def tiles(self) -> tuple[int, int]:
+        """Tiles of clusters along rows and columns."""
+        rows, columns = self.tile.cluster_tiles
+        return -(-self.left.rows // (self.tile.rows * rows)), -(-self.right.rows // (self.tile.columns * columns))
+
+    @property
+    def work(self) -> int:
+        """Tiles of clusters in all."""
+        return self.tiles[0] * self.tiles[1] * self.contraction.batch
+
+    # ------------------------------------------------------------------------------------------------------ shared memory
+
+    @property
+    def left_bytes(self) -> int:
+        """Bytes of left in a stage."""
+        return self.tile.rows * SWIZZLE
+
+    @property
+    def stage_bytes(self) -> int:
+        """Bytes of a stage."""
+        return (self.tile.rows + self.tile.columns) * SWIZZLE
+
+    @property
+    def stores(self) -> int:
+        """Where boxes on their way out begin, ``STORE_BUFFERS`` for each consumer."""
+        return self.tile.stages * self.stage_bytes
+
+    @cached_property
+    def partial(self) -> int:
+        """Where sums of the cluster's other blocks arrive."""
+        buffers = self.tile.consumers * STORE_BUFFERS if any(self.staged) else 0
+        return self.stores + buffers * STORE_BUFFER
+
+    @property
+    def partial_bytes(self) -> int:
+        """Bytes that one warpgroup gets from the same one of another block, at most."""
+        return max(len(self.tile.owned(block)) for block in range(self.tile.split)) * PIECE_BYTES
+
+    @property
+    def barriers(self) -> int:
+        """Where the barriers begin."""
+        return self.partial + (self.tile.split - 1) * self.tile.consumers * self.partial_bytes
+
+    @property
+    def arrivals(self) -> int:
+        """Where the barriers of arriving sums begin, one for each consumer."""
+        return self.barriers + Ring.bytes(self.tile.stages)
+
+    @property
+    def shared_bytes(self) -> int:
+        """Shared memory of a block."""
+        return self.arrivals + BARRIER_BYTES * self.tile.consumers
+
+    # ------------------------------------------------------------------------------------------------------------ outputs
+
+    @cached_property
+    def staged(self) -> tuple[bool, ...]:
+        """Per output: does it go through shared memory and the copy engine?"""
+        whole = self.tile.split == 1 and self.tile.warpgroup_columns % (STORE_COLUMNS // 2) == 0
+        return tuple(
+            not self.swapped and whole and copyable_output(self.contraction, output.access)
+            for output in self.contraction.outputs
+        )
+
+    def box_row(self, size: int) -> int:
+        """Bytes of a row of a box on its way out, of elements of ``size`` bytes: a warpgroup's columns are whole boxes."""
+        return SWIZZLE if self.tile.warpgroup_columns * size % SWIZZLE == 0 else SWIZZLE // 2
+
+    def fits(self, device: Device) -> bool:
+        """Can the kernel be written, and does a block fit on the device?"""
+        tile = self.tile
+        registers = tile.blocks * tile.accumulators <= (128 if tile.consumers == 2 else 96)
+        if tile.split > 1 and (self.operands.is_integer or tile.pingpong):
+            return False  # sums travel as f32; a tile of one block has no room for turns
+        if not self._shares_whole_boxes():
+            return False
+        return registers and tile.warpgroup_columns % 8 == 0 and self.shared_bytes <= device.shared_per_block
+
+    def _shares_whole_boxes(self) -> bool:
+        """Has each of the two blocks that share a factor boxes of it to copy?  Along rows a box has 64 of them."""
+        tile = self.tile
+        if tile.multicast == "none":
+            return True
+        shared, rows = (self.left_shared, tile.rows) if tile.multicast == "a" else (self.right_shared, tile.columns)
+        return shared.k_major or rows % (2 * shared.block_rows) == 0
+
+
+def loadable(matrix: Matrix, operands: Operands) -> bool:
+    """Can the copy engine and wgmma read this factor where it lies?"""
+    size = operands.bits // 8
+    strides = [matrix.leading_stride, *(stride for stride in matrix.batch_strides if stride)]
+    major = matrix.k_major or (matrix.row_stride == 1 and operands.bits == 16)
+    aligned = all(stride * size % _STRIDE_BYTES == 0 for stride in strides)
+    return major and aligned and 2 + len([s for s in matrix.batch_strides if s]) <= _TMA_RANK
+
+
+def copyable_output(contraction: Contraction, access: Access) -> bool:
+    """Can the copy engine write this output?"""
+    size = vectors.bytes_of(access.tensor.element)
+    strides = access.batch_strides(contraction.batches)
+    row = access.row_stride(contraction.m)
+    if strides is None or row is None or access.column_stride(contraction.n) != 1 or str(access.tensor.element) == "i1":
+        return False
+    aligned = all(stride * size % _STRIDE_BYTES == 0 for stride in (row, *strides))
+    return size in (2, 4) and aligned and row > 0 and 2 + len(strides) <= _TMA_RANK
+
+
+def factor_map(problem: WgmmaProblem, matrix: Matrix, rows: int, *, shared_by_two: bool) -> TensorMapLayout:
+    """How the copy engine sees a factor of which a block holds ``rows`` rows; batch axes that share it are left out."""
+    operands, batches = problem.operands, problem.contraction.batches
+    size, k = operands.bits // 8, problem.contraction.k
+    step = SWIZZLE // size
+    axes = [(count, stride * size) for count, stride in zip(batches, matrix.batch_strides, strict=True) if stride]
+    inner, outer = (k, matrix.rows) if matrix.k_major else (matrix.rows, k)
+    box = (step, rows // 2 if shared_by_two else rows) if matrix.k_major else (step, step)
+    return TensorMapLayout(
+        tensor_map_element(operands),
+        (inner, outer, *(count for count, _ in reversed(axes))),
+        (matrix.leading_stride * size, *(stride for _, stride in reversed(axes))),
+        (*box, *(1 for _ in axes)),
+    )
+
+
+def output_map(problem: WgmmaProblem, access: Access) -> TensorMapLayout:
+    """How the copy engine sees an output: boxes of 64 rows."""
+    contraction = problem.contraction
+    size = vectors.bytes_of(access.tensor.element)
+    row, strides = access.row_stride(contraction.m), access.batch_strides(contraction.batches)
+    assert row is not None and strides is not None
+    return TensorMapLayout(
+        _element_name(access.tensor.element),
+        (contraction.n, contraction.m, *reversed(contraction.batches)),
+        (row * size, *(stride * size for stride in reversed(strides))),
+        (problem.box_row(size) // size, WGMMA_ROWS, *(1 for _ in strides)),
+        swizzle=problem.box_row(size),
+        l2_promotion=0,
+    )
+
+
+def tensor_map_element(operands: Operands) -> str:
+    """What a tensor map calls the type of the factors."""
+    return operands.name if operands.name in ("f16", "bf16", "tf32") else "i8"
+
+
+def _element_name(element: Any) -> str:
+    """The copy engine only moves bits: integers go as floats of their size."""
+    return {"f16": "f16", "bf16": "bf16"}.get(str(element), "f32" if vectors.bytes_of(element) == 4 else "bf16")
