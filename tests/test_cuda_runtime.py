@@ -37,7 +37,7 @@ from mlirstack.passes.cuda.plan import (
 )
 from mlirstack.targets.callable import CompiledFunction
 from mlirstack.targets.cuda import function as function_module
-from mlirstack.targets.cuda.executable import CudaExecutable, Statistics
+from mlirstack.targets.cuda.executable import CudaExecutable, Placement, Statistics
 from mlirstack.targets.cuda.specialize import specialize
 
 X = Input("f32", (4,), "argument", 0)
@@ -467,3 +467,10 @@ def test_inputs_elsewhere_are_refused_with_the_way_out() -> None:
     call = CompiledFunction(loaded, signature((tensor("x", [4], 0),), (ROW,)), {})
     with pytest.raises(SignatureError, match=r"'x0?' is on cpu, expected cuda:0\nhint: move it: x.to\('cuda:0'\)"):
         call(torch.ones(4))
+
+
+def test_constants_of_one_size_stay_apart_on_the_device() -> None:
+    # Each is made for a moment on the host, where the next one of its size may get the same address.
+    place = Placement(torch.device("meta"))
+    moved = [place(torch.frombuffer(bytearray(64), dtype=torch.uint8)) for _ in range(32)]
+    assert len({id(tensor) for tensor in moved}) == 32

@@ -70,7 +70,7 @@ class CudaExecutable(Executable):
         self.use_graph = self._main.wants_graph
 
     def _load(self, main: PlannedFunction, signature: Signature, parameters: dict[str, torch.Tensor]) -> None:
-        place = _Placement(self._driver.device)
+        place = Placement(self._driver.device)
         constants = [_constant(constant, place) for constant in self.plan.constants]
         bound = {n: place(t) for n, t in parameters.items() if n in _parameter_names(main, signature)}
         prepared = self._prepare(signature, parameters, bound, constants, place)
@@ -103,7 +103,7 @@ class CudaExecutable(Executable):
         parameters: Mapping[str, torch.Tensor],
         bound: Mapping[str, torch.Tensor],
         constants: Sequence[torch.Tensor],
-        place: _Placement,
+        place: Placement,
     ) -> list[torch.Tensor]:
         """Run @prepare, where there is one: what depends on parameters alone."""
         function = self.plan.function(PREPARE)
@@ -157,12 +157,16 @@ class CudaExecutable(Executable):
         raise KeyError(stage)
 
 
-class _Placement:
-    """Moves tensors to a device, each once: tied parameters stay tied."""
+class Placement:
+    """Moves tensors to a device, each once: tied parameters stay tied.
+
+    What was moved is kept alive: an address tells tensors apart only as long as they all exist.
+    """
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._moved: dict[tuple[object, ...], torch.Tensor] = {}
+        self._sources: list[torch.Tensor] = []
 
     def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
         key = (tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride(), tensor.is_conj(), tensor.is_neg())
@@ -171,6 +175,7 @@ class _Placement:
         if key not in self._moved or not tensor.numel():
             try:
                 self._moved[key] = tensor.detach().to(self._device)
+                self._sources.append(tensor)
             except torch.OutOfMemoryError as error:
                 size = tensor.numel() * tensor.element_size()
                 raise DeviceMemoryError(
@@ -210,7 +215,7 @@ def _parameter_names(main: PlannedFunction, signature: Signature) -> set[str]:
     return names | {str(output.name) for output in signature.outputs if output.kind == "parameter"}
 
 
-def _constant(constant: Constant, place: _Placement) -> torch.Tensor:
+def _constant(constant: Constant, place: Placement) -> torch.Tensor:
     data = constant.bytes()
     return place(torch.frombuffer(bytearray(data), dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8))
 
