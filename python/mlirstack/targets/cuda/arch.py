@@ -32,7 +32,7 @@ class Arch:
         if not match or int(match[1]) < 8:
             raise UsageError(
                 f"'{text}' is no GPU architecture that can be compiled for",
-                hint="write cuda:sm_80, cuda:sm_86, cuda:sm_89, cuda:sm_90, cuda:sm_90a, cuda:sm_100, …",
+                hint="write cuda:sm_80, cuda:sm_86, cuda:sm_89, cuda:sm_90, cuda:sm_90a",
             )
         feature: Literal["", "a", "f"] = "a" if match[3] == "a" else "f" if match[3] == "f" else ""
         return Arch(int(match[1]), int(match[2]), feature)
