@@ -14,7 +14,7 @@ from mlirstack.passes.cuda.cubin import AssembleCubin
 from mlirstack.passes.cuda.device_code import TranslateKernels
 from mlirstack.passes.cuda.dispatches import FormDispatches
 from mlirstack.passes.cuda.launches import InlineLaunches
-from mlirstack.passes.cuda.map_kernels import MapKernels
+from mlirstack.passes.cuda.map_kernels import LabelKernels, MapKernels
 from mlirstack.passes.cuda.merge_reductions import MergeReductions
 from mlirstack.passes.cuda.nvvm import NVVM_STEPS
 from mlirstack.passes.cuda.outline_copies import OutlineCopies
@@ -153,7 +153,8 @@ _BY_TRANSFORM = (
             PipelineCopies(), *_TIDY,
             # Rows of a tile start in different banks.
             Pass("nvgpu-optimize-shared-memory", on=FUNCTION), *_TIDY,
-            Pass("gpu-launch-sink-index-computations", on=FUNCTION), Pass("gpu-kernel-outlining"), SharedGlobals(), *_TIDY,
+            Pass("gpu-launch-sink-index-computations", on=FUNCTION), Pass("gpu-kernel-outlining"),
+            SharedGlobals(), LabelKernels(), *_TIDY,
         ),
         "mma.sync, asynchronous copies two iterations ahead, kernels outlined",
     ),

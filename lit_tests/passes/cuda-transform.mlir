@@ -80,12 +80,13 @@
 // PIPELINE-COUNT-64: nvgpu.mma.sync
 // PIPELINE:       nvgpu.device_async_create_group
 
-// RUN: mlirstack-opt %t.pipelined.mlir --gpu-kernel-outlining --mlirstack-shared-globals --canonicalize | \
+// RUN: mlirstack-opt %t.pipelined.mlir --gpu-kernel-outlining --mlirstack-shared-globals --mlirstack-label-kernels \
+// RUN:   --canonicalize | \
 // RUN: FileCheck %s --check-prefix=GLOBALS
 // GLOBALS:      gpu.module
 // GLOBALS-DAG:    memref.global "private" @shared_{{.}} : memref<3x128x32xf16, #gpu.address_space<workgroup>> {alignment = 128 : i64}
 // GLOBALS-DAG:    memref.global "private" @shared_{{.}} : memref<3x32x128xf16, #gpu.address_space<workgroup>> {alignment = 128 : i64}
-// GLOBALS:        gpu.func
+// GLOBALS:        gpu.func @product_kernel({{.*}} mlirstack.schedule = "transform"
 // GLOBALS-NOT:    memref.alloc
 
 func.func @product(%a: tensor<256x64xf16>, %b: tensor<64x128xf16>, %c: tensor<256x128xf32>) -> tensor<256x128xf32>

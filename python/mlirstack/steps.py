@@ -37,6 +37,7 @@ STEPS: dict[str, str] = {
     "mlirstack-iree-output-channels-last": "mlirstack.schedules.iree:OutputChannelsLast",
     "mlirstack-launches": "mlirstack.passes.cuda.launches:InlineLaunches",
     "mlirstack-merge-reductions": "mlirstack.passes.cuda.merge_reductions:MergeReductions",
+    "mlirstack-label-kernels": "mlirstack.passes.cuda.map_kernels:LabelKernels",
     "mlirstack-map-kernels": "mlirstack.passes.cuda.map_kernels:MapKernels",
     "mlirstack-narrow-constants": "mlirstack.frontend.narrow:NarrowConstants",
     "mlirstack-number-arguments": "mlirstack.passes.entry:NumberArguments",

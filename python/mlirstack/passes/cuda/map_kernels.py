@@ -13,7 +13,7 @@ from mlirstack.passes.cuda.general import map_function
 from mlirstack.passes.cuda.work import BYTES, set_work, work_of
 from mlirstack.pipeline.step import PythonPass
 from mlirstack.schedules.cuda.device import DEFAULT_ARCH, Device, device_of
-from mlirstack.schedules.cuda.emitter import GENERAL, choice_of, emitter_named
+from mlirstack.schedules.cuda.emitter import GENERAL, SCHEDULE, choice_of, emitter_named
 from mlirstack.schedules.cuda.graph import KernelGraph
 from mlirstack.schedules.cuda.product.transform_gemm import TRANSFORM
 
@@ -55,10 +55,29 @@ def _describe(function: Any, moved: int | None, flops: int | None) -> None:
     """The work of the function, on its last kernel: what launches before it prepare is part of the same work."""
     launches = [op for op in walk(function) if op.name == "gpu.launch_func"]
     if launches:
-        reference = ir.SymbolRefAttr(launches[-1].attributes["kernel"]).value
-        kernel = next(op for op in walk(function.parent) if op.name == "gpu.func" and _name(op) == reference[-1])
+        kernel = _kernel_of(launches[-1], function.parent)
         if BYTES not in kernel.attributes:
             set_work(kernel, moved, flops)
+
+
+@dataclass(frozen=True)
+class LabelKernels(PythonPass):
+    """Before: kernels were outlined of functions that say their schedule.  After: the kernels say so too."""
+
+    name = "mlirstack-label-kernels"
+
+    def apply(self, module: Any) -> None:
+        for function in [f for f in functions_of(module) if SCHEDULE in f.attributes]:
+            for launch in [op for op in walk(function) if op.name == "gpu.launch_func"]:
+                kernel = _kernel_of(launch, module)
+                if SCHEDULE not in kernel.attributes:
+                    kernel.attributes[SCHEDULE] = ir.StringAttr.get(choice_of(function).name)
+
+
+def _kernel_of(launch: Any, module: Any) -> Any:
+    """The gpu.func that is launched."""
+    reference = ir.SymbolRefAttr(launch.attributes["kernel"]).value
+    return next(op for op in walk(module) if op.name == "gpu.func" and _name(op) == reference[-1])
 
 
 def _name(op: Any) -> str:
