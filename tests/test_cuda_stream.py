@@ -27,8 +27,9 @@ from mlirstack.passes.cuda.ptx import CompilePtx
 from mlirstack.passes.cuda.sass import sass_text
 from mlirstack.pipeline.runner import run_steps
 from mlirstack.schedules.cuda.device import device_of
-from mlirstack.schedules.cuda.emitter import SCHEDULE, Choice, Parameters, choice_of, emitter_named
+from mlirstack.schedules.cuda.emitter import Choice, Parameters, choice_of, emitter_named
 from mlirstack.schedules.cuda.graph import KernelGraph
+from mlirstack.schedules.cuda.kernel import SCHEDULE
 
 ARCH = "sm_90a"
 TOLERANCE = {torch.float32: 1e-6, torch.float16: 1e-3, torch.bfloat16: 4e-3, torch.float64: 1e-12}  # relative L2

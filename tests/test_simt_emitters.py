@@ -20,8 +20,9 @@ from mlirstack.ir.kernels import KERNEL_ATTRIBUTE
 from mlirstack.ir.ops import functions, walk
 from mlirstack.passes.cuda.map_kernels import MapKernels
 from mlirstack.schedules.cuda.device import device_of
-from mlirstack.schedules.cuda.emitter import GENERAL, SCHEDULE, Choice, choice_of, emitter_named
+from mlirstack.schedules.cuda.emitter import GENERAL, Choice, choice_of, emitter_named
 from mlirstack.schedules.cuda.graph import KernelGraph
+from mlirstack.schedules.cuda.kernel import SCHEDULE
 
 pytestmark = pytest.mark.portable
 

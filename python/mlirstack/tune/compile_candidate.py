@@ -18,7 +18,8 @@ from mlirstack.ir.ops import functions
 from mlirstack.ir.text import read_module
 from mlirstack.passes.cuda.plan import LaunchPlan
 from mlirstack.pipeline.runner import Runner
-from mlirstack.schedules.cuda.emitter import SCHEDULE, Choice
+from mlirstack.schedules.cuda.emitter import Choice
+from mlirstack.schedules.cuda.kernel import SCHEDULE
 from mlirstack.supervised import Tell, serve
 from mlirstack.targets.cuda.target import PLAN_FILE, PTX_FILE
 from mlirstack.targets.registry import create_target

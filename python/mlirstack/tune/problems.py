@@ -24,8 +24,9 @@ from mlirstack.pipeline.runner import Runner
 from mlirstack.pipeline.stage import Pipeline, Stage
 from mlirstack.schedules.cuda import tuned
 from mlirstack.schedules.cuda.device import Device, device_of
-from mlirstack.schedules.cuda.emitter import SCHEDULE, Choice, candidates
+from mlirstack.schedules.cuda.emitter import Choice, candidates
 from mlirstack.schedules.cuda.graph import KernelGraph
+from mlirstack.schedules.cuda.kernel import SCHEDULE
 from mlirstack.targets.registry import create_target
 
 _FLATTENED, _DISPATCHES = "flattened", "dispatches"  # stages of the pipeline

@@ -17,8 +17,9 @@ from mlirstack.passes.grouping import Group, Policy, class_of_group, dependences
 from mlirstack.passes.outline import outline_groups
 from mlirstack.pipeline.step import PythonPass
 from mlirstack.schedules.cuda.device import DEFAULT_ARCH, Device, device_of
-from mlirstack.schedules.cuda.emitter import GENERAL, SCHEDULE, Choice, choose, emitter_named, emitters
+from mlirstack.schedules.cuda.emitter import GENERAL, Choice, choose, emitter_named, emitters
 from mlirstack.schedules.cuda.graph import KernelGraph
+from mlirstack.schedules.cuda.kernel import SCHEDULE
 
 
 @dataclass(frozen=True)

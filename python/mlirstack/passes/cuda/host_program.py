@@ -16,8 +16,7 @@ from mlirstack.passes.cuda.plan_launches import read_launch, tensor_map_of
 from mlirstack.passes.cuda.plan_numbers import constant_number, expression
 from mlirstack.passes.cuda.plan_views import View, collapsed, contiguous, expanded, fold, subview
 from mlirstack.passes.cuda.work import BYTES, FLOPS
-from mlirstack.schedules.cuda.emitter import SCHEDULE
-from mlirstack.schedules.cuda.kernel import CLUSTER, TENSOR_MAP
+from mlirstack.schedules.cuda.kernel import CLUSTER, SCHEDULE, TENSOR_MAP
 
 UNUSED = -1  # first and last step of a buffer that no step has touched
 _DYNAMIC = -(1 << 63)  # MLIR: this number is an operand

@@ -13,8 +13,9 @@ from mlirstack.passes.cuda.general import map_function
 from mlirstack.passes.cuda.work import BYTES, set_work, work_of
 from mlirstack.pipeline.step import PythonPass
 from mlirstack.schedules.cuda.device import DEFAULT_ARCH, Device, device_of
-from mlirstack.schedules.cuda.emitter import GENERAL, SCHEDULE, choice_of, emitter_named
+from mlirstack.schedules.cuda.emitter import GENERAL, choice_of, emitter_named
 from mlirstack.schedules.cuda.graph import KernelGraph
+from mlirstack.schedules.cuda.kernel import SCHEDULE
 from mlirstack.schedules.cuda.product.transform_gemm import TRANSFORM
 
 

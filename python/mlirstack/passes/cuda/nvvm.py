@@ -15,11 +15,9 @@ from mlirstack.ir.ops import walk
 from mlirstack.passes.cuda.boolean_bytes import BooleanBytes
 from mlirstack.passes.cuda.expansions import ExpandKernelOps
 from mlirstack.pipeline.step import Pass, PythonPass, Step
+from mlirstack.schedules.cuda.kernel import CLUSTER, MIN_BLOCKS, TENSOR_MAP
 
-TENSOR_MAP = "mlirstack.tensor_map"  # on a parameter: what the map describes
 TENSOR_MAPS = "mlirstack.tensor_maps"  # on a function: the same, one entry a parameter, unit for other parameters
-CLUSTER = "mlirstack.cluster"
-MIN_BLOCKS = "mlirstack.min_blocks"
 MAX_REGISTERS = "mlirstack.max_registers"
 
 _TENSOR_MAP_PARAMETER = "{llvm.byval = !llvm.array<128 x i8>, llvm.align = 64 : i64, nvvm.grid_constant}"

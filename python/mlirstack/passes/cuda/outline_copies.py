@@ -15,7 +15,8 @@ from mlirstack.passes import functions
 from mlirstack.passes.cuda.host_values import is_identity
 from mlirstack.passes.regions import clone_with, external_values, is_constant
 from mlirstack.pipeline.step import PythonPass
-from mlirstack.schedules.cuda.emitter import GENERAL, SCHEDULE, Choice
+from mlirstack.schedules.cuda.emitter import GENERAL, Choice
+from mlirstack.schedules.cuda.kernel import SCHEDULE
 
 
 @dataclass(frozen=True)

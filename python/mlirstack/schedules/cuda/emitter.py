@@ -16,10 +16,10 @@ from mlirstack.bindings import ir
 from mlirstack.schedules.cuda import tuned
 from mlirstack.schedules.cuda.device import Device
 from mlirstack.schedules.cuda.graph import KernelGraph
+from mlirstack.schedules.cuda.kernel import SCHEDULE
 
 Parameter = int | bool | str
 Parameters = Mapping[str, Parameter]
-SCHEDULE = "mlirstack.schedule"  # attribute of a kernel function: {name = "rows", threads = 256 : i64, …}
 GENERAL = "general"  # the schedule of what no emitter takes: parallel loops over a flat grid
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from mlirstack.errors import BundleError, StageError, TargetUnavailableError
 from mlirstack.passes.cuda.plan import LaunchPlan
+from mlirstack.schedules.cuda.device import DEFAULT_ARCH
 from mlirstack.targets.base import Artifact, Executable, Target
 from mlirstack.targets.cuda.arch import Arch
 from mlirstack.targets.cuda.tf32 import kernels_with_tf32, tf32_of_torch
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from mlirstack.targets.cuda.driver import Driver
 
 CUBIN_FILE, PTX_FILE, PLAN_FILE = "kernels.cubin", "kernels.ptx", "plan.json"  # of an artifact
-DEFAULT_ARCH = "sm_90a"  # where there is no device to ask
 JIT_VARIABLE = "MLIRSTACK_CUDA_JIT"
 
 

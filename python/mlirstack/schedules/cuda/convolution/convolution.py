@@ -93,7 +93,7 @@ class Convolution:
             self._emit_tma(function, match, parameters, device)
             return
         numbers = {name: int(value) for name, value in parameters.items() if name != "engine"}
-        engine: Engine
+        engine: Engine[Any]
         operands = operands_for(product, factors, device)
         if parameters["engine"] == "mma":
             assert operands is not None

@@ -12,42 +12,22 @@ from mlirstack.schedules.cuda.kernel import Kernel
 from mlirstack.schedules.cuda.product.copies import Copies, GatheredCopies, LineCopies, RowContiguousCopies
 from mlirstack.schedules.cuda.product.factors import Factor
 from mlirstack.schedules.cuda.product.fma_loop import FmaLoop, FmaTile
-from mlirstack.schedules.cuda.product.product_kernel import Corner
+from mlirstack.schedules.cuda.product.product_kernel import Corner, Engine
 from mlirstack.schedules.cuda.product.sums import Sums
 from mlirstack.schedules.cuda.values import Float, Int
 
 
 @dataclass(frozen=True)
-class FmaEngine:
+class FmaEngine(Engine[FmaTile]):
     """FMA on ``element`` (f32, f64, i32, i64); factors of smaller types are converted on their way to shared memory."""
 
     tile: FmaTile
     element: Any
 
     @property
-    def rows(self) -> int:
-        """Rows of results of a block."""
-        return self.tile.rows
-
-    @property
-    def columns(self) -> int:
-        """Columns of results of a block."""
-        return self.tile.columns
-
-    @property
     def k(self) -> int:
         """Elements of K in a stage."""
         return self.tile.k
-
-    @property
-    def threads(self) -> int:
-        """Threads of a block."""
-        return self.tile.threads
-
-    @property
-    def shared_bytes(self) -> int:
-        """Shared memory of the stages."""
-        return self.tile.memory.bytes
 
     @property
     def direct_run(self) -> int:

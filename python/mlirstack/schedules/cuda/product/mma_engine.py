@@ -14,51 +14,22 @@ from mlirstack.schedules.cuda.product.copies import Copies, GatheredCopies, Line
 from mlirstack.schedules.cuda.product.factors import Factor
 from mlirstack.schedules.cuda.product.mma_loop import MmaLoop, MmaTile
 from mlirstack.schedules.cuda.product.mma_tiles import MmaTiles
-from mlirstack.schedules.cuda.product.product_kernel import Corner
+from mlirstack.schedules.cuda.product.product_kernel import Corner, TensorCoreEngine
 from mlirstack.schedules.cuda.product.sums import Sums
 from mlirstack.schedules.cuda.values import Int
 
 
 @dataclass(frozen=True)
-class MmaEngine:
+class MmaEngine(TensorCoreEngine[MmaTile]):
     """``mma.sync`` on tiles that come by ``cp.async``, or element by element where alignment forbids it."""
 
     tile: MmaTile
     operands: Operands
 
     @property
-    def rows(self) -> int:
-        """Rows of results of a block."""
-        return self.tile.rows
-
-    @property
-    def columns(self) -> int:
-        """Columns of results of a block."""
-        return self.tile.columns
-
-    @property
     def k(self) -> int:
         """Elements of K in a stage."""
         return self.tile.k_bytes * 8 // self.operands.bits
-
-    @property
-    def threads(self) -> int:
-        """Threads of a block."""
-        return self.tile.threads
-
-    @property
-    def shared_bytes(self) -> int:
-        """Shared memory of the stages."""
-        return self.tile.memory.bytes
-
-    @property
-    def direct_run(self) -> int:
-        """A thread holds pairs of columns: too little for a store."""
-        return 0
-
-    def sum_type(self, kernel: Kernel) -> Any:
-        """MLIR type of the sums."""
-        return kernel.i32 if self.operands.is_integer else kernel.f32
 
     def run(
         self,

@@ -6,14 +6,17 @@ How tiles are multiplied is behind :class:`Engine`, what is multiplied behind
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
+from mlirstack.schedules.cuda.instructions.tensor_core import Operands
 from mlirstack.schedules.cuda.kernel import Kernel
 from mlirstack.schedules.cuda.product.contraction import Product
 from mlirstack.schedules.cuda.product.epilogue import Epilogue
 from mlirstack.schedules.cuda.product.factors import Factor
+from mlirstack.schedules.cuda.product.pipelined_loop import Stages
 from mlirstack.schedules.cuda.product.split_k import PartialSums
 from mlirstack.schedules.cuda.product.sums import Sums
 from mlirstack.schedules.cuda.product.tile_output import Staging, staging_for
@@ -29,8 +32,8 @@ class Corner:
     column: Int
 
 
-class Engine(Protocol):
-    """Multiplies tiles."""
+class BlockTile(Protocol):
+    """What a block computes, as far as it does not matter how."""
 
     @property
     def rows(self) -> int:
@@ -41,24 +44,57 @@ class Engine(Protocol):
         """Columns of results of a block."""
 
     @property
-    def k(self) -> int:
-        """Elements of K in a stage."""
-
-    @property
     def threads(self) -> int:
         """Threads of a block."""
 
     @property
-    def shared_bytes(self) -> int:
-        """Shared memory of the stages."""
+    def memory(self) -> Stages:
+        """The stages in shared memory."""
+
+
+T = TypeVar("T", bound=BlockTile)
+
+
+class Engine(ABC, Generic[T]):
+    """Multiplies tiles."""
+
+    tile: T
 
     @property
+    def rows(self) -> int:
+        """Rows of results of a block."""
+        return self.tile.rows
+
+    @property
+    def columns(self) -> int:
+        """Columns of results of a block."""
+        return self.tile.columns
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return self.tile.threads
+
+    @property
+    def shared_bytes(self) -> int:
+        """Shared memory of the stages."""
+        return self.tile.memory.bytes
+
+    @property
+    @abstractmethod
+    def k(self) -> int:
+        """Elements of K in a stage."""
+
+    @property
+    @abstractmethod
     def direct_run(self) -> int:
         """Neighbouring columns that a thread ends up with, if they are worth storing without a detour; else 0."""
 
+    @abstractmethod
     def sum_type(self, kernel: Kernel) -> Any:
         """MLIR type of the sums."""
 
+    @abstractmethod
     def run(
         self,
         kernel: Kernel,
@@ -72,13 +108,28 @@ class Engine(Protocol):
         """Multiply ``k_tiles`` tiles of K from ``first_tile`` on; ``addresses`` are those of the factors."""
 
 
+class TensorCoreEngine(Engine[T]):
+    """Sums of a thread stand in pairs of columns, in the accumulators of ``operands``."""
+
+    operands: Operands
+
+    @property
+    def direct_run(self) -> int:
+        """Pairs are too little for a store."""
+        return 0
+
+    def sum_type(self, kernel: Kernel) -> Any:
+        """See :class:`Engine`."""
+        return kernel.i32 if self.operands.is_integer else kernel.f32
+
+
 @dataclass(frozen=True)
 class ProductKernel:
     """One product: what is multiplied, what comes after it, and how it is cut."""
 
     product: Product
     factors: tuple[Factor, Factor]
-    engine: Engine
+    engine: Engine[Any]
     splits: int
     group: int
     schedule: str
@@ -174,7 +225,7 @@ class _ToTemporary:
 
 
 def _for_each_run(
-    kernel: Kernel, engine: Engine, staging: Staging | None, sums: Sums, corner: Corner, write: Writer
+    kernel: Kernel, engine: Engine[Any], staging: Staging | None, sums: Sums, corner: Corner, write: Writer
 ) -> None:
     """Have every run of the block's sums written, by the thread that holds it or by the one that gets it by ``staging``."""
     if staging is None:

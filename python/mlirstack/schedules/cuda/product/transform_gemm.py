@@ -9,16 +9,18 @@ A block of four warps computes 128 x 128 results, a warp 64 x 64 of them; three 
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from mlirstack.bindings import ir
-from mlirstack.ir.ops import functions
+from mlirstack.ir.ops import functions, walk
 from mlirstack.passes.functions import name_of
 from mlirstack.pipeline.step import Schedule
 from mlirstack.schedules.cuda.device import Device
-from mlirstack.schedules.cuda.emitter import SCHEDULE, Parameters, choice_of
+from mlirstack.schedules.cuda.emitter import Parameters, choice_of
 from mlirstack.schedules.cuda.graph import KernelGraph, Node, Tensor
+from mlirstack.schedules.cuda.kernel import SCHEDULE
 from mlirstack.schedules.transform import Handle, Script
 
 TRANSFORM = "transform"
@@ -82,9 +84,9 @@ class _OverKernels(Schedule):
             self.section(script, script.function(name_of(function)), function)
         return None if script.empty else script.text()
 
+    @abstractmethod
     def section(self, script: Script, kernel: Handle, function: Any) -> None:
         """Write what happens to one kernel function."""
-        raise NotImplementedError
 
 
 def transform_kernels(module: Any) -> list[Any]:
@@ -161,16 +163,8 @@ def _per_warp(axis: int) -> int:
 
 def _copies(function: Any) -> list[tuple[int, int]]:
     """Shapes of the tiles in shared memory, in the order of the copies into them."""
-    shapes: list[tuple[int, int]] = []
-
-    def visit(op: Any) -> Any:
-        if op.name == "linalg.generic" and len(op.operands) == 2:
-            rows, columns = ir.MemRefType(op.operands[1].type).shape
-            shapes.append((rows, columns))
-        return ir.WalkResult.ADVANCE
-
-    function.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
-    return shapes
+    copies = [op for op in walk(function) if op.name == "linalg.generic" and len(op.operands) == 2]
+    return [(rows, columns) for rows, columns in (ir.MemRefType(op.operands[1].type).shape for op in copies)]
 
 
 @dataclass(frozen=True)

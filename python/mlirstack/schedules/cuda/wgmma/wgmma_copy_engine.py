@@ -21,7 +21,7 @@ from mlirstack.schedules.cuda.product.copies import Copies, GatheredCopies, Line
 from mlirstack.schedules.cuda.product.factors import Factor
 from mlirstack.schedules.cuda.product.mma_engine import gathers
 from mlirstack.schedules.cuda.product.pipelined_loop import Stages
-from mlirstack.schedules.cuda.product.product_kernel import Corner
+from mlirstack.schedules.cuda.product.product_kernel import Corner, TensorCoreEngine
 from mlirstack.schedules.cuda.product.sums import Sums
 from mlirstack.schedules.cuda.values import Int
 
@@ -57,45 +57,16 @@ class WgmmaCopyTile:
 
 
 @dataclass(frozen=True)
-class WgmmaCopyEngine:
+class WgmmaCopyEngine(TensorCoreEngine[WgmmaCopyTile]):
     """See :class:`~mlirstack.schedules.cuda.product.product_kernel.Engine`."""
 
     tile: WgmmaCopyTile
     operands: Operands
 
     @property
-    def rows(self) -> int:
-        """Rows of results of a block."""
-        return self.tile.rows
-
-    @property
-    def columns(self) -> int:
-        """Columns of results of a block."""
-        return self.tile.columns
-
-    @property
     def k(self) -> int:
         """Elements of K in a stage: 128 bytes."""
         return hopper.SWIZZLE * 8 // self.operands.bits
-
-    @property
-    def threads(self) -> int:
-        """Threads of a block."""
-        return self.tile.threads
-
-    @property
-    def shared_bytes(self) -> int:
-        """Shared memory of the stages."""
-        return self.tile.memory.bytes
-
-    @property
-    def direct_run(self) -> int:
-        """A thread holds pairs of columns: too little for a store."""
-        return 0
-
-    def sum_type(self, kernel: Kernel) -> Any:
-        """MLIR type of the sums."""
-        return kernel.i32 if self.operands.is_integer else kernel.f32
 
     def run(
         self,
