@@ -49,9 +49,9 @@ def cases(groups: str | None, only: str | None) -> Iterator[Case]:
 
 def build(arguments: argparse.Namespace) -> int:
     """Compile all cases into ``directory``; parameters are left out, the case makes them again."""
-    from mlirstack.api import LowerOptions, build_program, program_of
     from mlirstack.bundle.store import BundleInfo, write_bundle
     from mlirstack.errors import MlirstackError
+    from mlirstack.lowering import LowerOptions, build_program, program_of
 
     failed = 0
     for case in cases(arguments.group, arguments.only):
@@ -80,7 +80,7 @@ def _kernels(artifact: Any) -> list[dict[str, Any]]:
 
 def tune_build(arguments: argparse.Namespace) -> int:
     """Build the kernels of cases in all ways worth trying, for `mlirstack tune run`."""
-    from mlirstack.api import program_of
+    from mlirstack.lowering import program_of
     from mlirstack.tune.build import build_set
 
     def programs() -> Iterator[Any]:

@@ -16,7 +16,7 @@ from torch import nn
 
 import mlirstack as ms
 from mlirstack import zoo
-from mlirstack.api import LowerOptions, build_program, program_of
+from mlirstack.lowering import LowerOptions, build_program, program_of
 
 ROUNDS = 7
 

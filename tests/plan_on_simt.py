@@ -15,9 +15,9 @@ from simt.host import Program
 from simt.launch import Options, run_blocks
 from simt.tensor_maps import TensorMap
 
-from mlirstack.api import Lowering
 from mlirstack.bindings import ir
 from mlirstack.errors import RuntimeCheckError
+from mlirstack.lowering import Lowering
 from mlirstack.passes.cuda.plan import Argument, Buffer, Check, Copy, Fill, Launch, LaunchPlan, PlannedFunction
 from mlirstack.passes.cuda.plan_writer import plan_of
 from mlirstack.targets.cuda.specialize import specialize

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from mlirstack import zoo
-from mlirstack.api import LowerOptions, build_program, program_of
 from mlirstack.bundle.store import MANIFEST, Bundle, BundleInfo, read_bundle, write_bundle
 from mlirstack.errors import BundleError, UsageError
 from mlirstack.frontend.parameters import save_parameters
+from mlirstack.lowering import LowerOptions, build_program, program_of
 from mlirstack.targets.callable import CompiledFunction
 from mlirstack.targets.registry import create_target
 

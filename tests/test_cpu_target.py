@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from mlirstack import api
 from mlirstack.errors import BundleError, RuntimeCheckError, TargetUnavailableError
 from mlirstack.frontend.mlir_source import load_mlir
+from mlirstack.lowering import LowerOptions, build_program, program_of
 from mlirstack.targets.base import Artifact
 from mlirstack.targets.callable import CompiledFunction
 from mlirstack.targets.cpu.executable import CpuExecutable
@@ -221,7 +222,7 @@ def test_buffers_are_updated_in_the_model_itself() -> None:
 def test_prepared_weights_follow_the_parameters_given_at_load() -> None:
     model = nn.Linear(8, 8).eval()
     x = draw(2, 8)
-    lowering, artifact, _ = api.build_program(api.program_of(model, (x,)), api.LowerOptions("cpu"))
+    lowering, artifact, _ = build_program(program_of(model, (x,)), LowerOptions("cpu"))
     signature = lowering.program.signature
     doubled = {name: value * 2 for name, value in lowering.program.parameters.items()}
     with torch.no_grad():
@@ -245,7 +246,7 @@ def test_an_index_out_of_range_is_an_exception(route: str) -> None:
 
 def test_damaged_and_foreign_artifacts_are_refused() -> None:
     x = draw(3)
-    lowering, artifact, _ = api.build_program(api.program_of(Operation(torch.exp), (x,)), api.LowerOptions("cpu"))
+    lowering, artifact, _ = build_program(program_of(Operation(torch.exp), (x,)), LowerOptions("cpu"))
     signature = lowering.program.signature
     with pytest.raises(BundleError):
         CpuTarget().load(Artifact("cpu", {"main.o": artifact.files["main.o"][:100]}, {}), signature, {})
@@ -265,7 +266,7 @@ def test_features_that_are_absent_everywhere_do_not_matter() -> None:
 def test_objects_are_deterministic_and_say_what_they_need() -> None:
     x = draw(4, 8)
     model = nn.Sequential(nn.Linear(8, 8), nn.GELU(), nn.LayerNorm(8)).eval()
-    artifacts = [api.build_program(api.program_of(model, (x,)), api.LowerOptions("cpu"))[1] for _ in range(2)]
+    artifacts = [build_program(program_of(model, (x,)), LowerOptions("cpu"))[1] for _ in range(2)]
     assert artifacts[0].files == artifacts[1].files
     assert "main(" in artifacts[0].metadata["abi"]
     assert "libc.so.6" in artifacts[0].metadata["libraries"]

@@ -12,9 +12,10 @@ from simt import run_plan
 from simt.models import run_model
 from torch import Tensor, nn
 
-from mlirstack.api import Lowering, lower
+from mlirstack.api import lower
 from mlirstack.bindings import ir, new_context
 from mlirstack.ir.ops import functions
+from mlirstack.lowering import Lowering
 from mlirstack.passes.cuda.cubin import assemble
 from mlirstack.passes.cuda.device_code import TranslateKernels
 from mlirstack.passes.cuda.nvvm import NVVM_STEPS

@@ -16,9 +16,9 @@ from simt.models import run_model
 from torch import nn
 
 from mlirstack import lower
-from mlirstack.api import Lowering
 from mlirstack.ir.ops import functions
 from mlirstack.ir.text import clone_module
+from mlirstack.lowering import Lowering
 from mlirstack.passes.cuda.cubin import assemble
 from mlirstack.passes.cuda.device_code import TranslateKernels
 from mlirstack.passes.cuda.map_kernels import MapKernels

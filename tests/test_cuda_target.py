@@ -14,10 +14,10 @@ import torch
 from cuda_fake import SCALE, FakeDriver, signature, tensor
 from torch import nn
 
-from mlirstack.api import LowerOptions, build_program, program_of
 from mlirstack.bundle.store import BundleInfo, read_bundle, write_bundle
 from mlirstack.errors import BundleError, TargetUnavailableError, UsageError
 from mlirstack.frontend.program import ResultSpec
+from mlirstack.lowering import LowerOptions, build_program, program_of
 from mlirstack.passes.cuda.plan import Argument, Buffer, Input, Launch, LaunchPlan, PlannedFunction, ResultRef
 from mlirstack.passes.cuda.toolkit import find_program
 from mlirstack.targets.base import Artifact

@@ -15,9 +15,10 @@ from cuda_products import TF32_TOLERANCE
 from simt.models import run_model
 from torch import Tensor, nn
 
-from mlirstack.api import Lowering, LowerOptions, build_program, lower, program_of
+from mlirstack.api import lower
 from mlirstack.compare.accuracy import compare_leaf
 from mlirstack.errors import MlirstackError
+from mlirstack.lowering import Lowering, LowerOptions, build_program, program_of
 from mlirstack.passes.cuda.allow_tf32 import AllowTf32
 from mlirstack.targets.cuda.target import CudaTarget
 from mlirstack.targets.cuda.tf32 import kernels_with_tf32, tf32_of_torch

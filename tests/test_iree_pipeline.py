@@ -100,8 +100,8 @@ def test_a_phase_resumes_from_bytecode_and_from_text() -> None:
 
 @pytest.mark.target
 def test_resume_and_override_from_a_dump(tmp_path: Path) -> None:
-    from mlirstack.api import LowerOptions, lower_program
     from mlirstack.frontend.export import export
+    from mlirstack.lowering import LowerOptions, lower_program
 
     program = export(TinyMlp().eval(), (torch.randn(8, 64),), name="tiny")
     options = LowerOptions("iree-cpu", route="tosa", dump=tmp_path)

@@ -15,10 +15,10 @@ import torch
 from torch import nn
 
 import mlirstack as ms
-from mlirstack.api import LowerOptions, build_program
 from mlirstack.errors import BundleError, RuntimeCheckError, SignatureError, TargetUnavailableError, UsageError
 from mlirstack.frontend.export import export
 from mlirstack.frontend.program import Program
+from mlirstack.lowering import LowerOptions, build_program
 from mlirstack.targets.base import Artifact
 from mlirstack.targets.iree.runtime import IreeExecutable
 from mlirstack.targets.registry import create_target

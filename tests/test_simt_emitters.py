@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import mlirstack as ms
-from mlirstack import api
 from mlirstack.bindings import ir
 from mlirstack.ir.kernels import KERNEL_ATTRIBUTE
 from mlirstack.ir.ops import functions, walk
+from mlirstack.lowering import LowerOptions, lower_program, program_of
 from mlirstack.passes.cuda.map_kernels import MapKernels
 from mlirstack.schedules.cuda.device import device_of
 from mlirstack.schedules.cuda.emitter import GENERAL, Choice, choice_of, emitter_named
@@ -209,8 +209,8 @@ def test_products(sizes: tuple[int, int, int], dtype: torch.dtype, target: str) 
 
 def test_product_by_the_transform_dialect() -> None:
     a, b = random(256, 128, dtype=F16), random(128, 256, dtype=F16, seed=1)
-    program = api.program_of(Model(lambda a, b: a @ b).eval(), (a, b))
-    lowering = api.lower_program(program, api.LowerOptions("cuda:sm_80", to="gpu", schedule="transform"))
+    program = program_of(Model(lambda a, b: a @ b).eval(), (a, b))
+    lowering = lower_program(program, LowerOptions("cuda:sm_80", to="gpu", schedule="transform"))
     (result,) = run_model(lowering, (a, b))
     expected = a.double() @ b.double()
     assert float((result.double() - expected).norm() / expected.norm()) < TOLERANCE[F16]

@@ -14,9 +14,9 @@ import torch
 from test_compare_artifacts import WITHOUT_MLIR
 from torch import nn
 
-from mlirstack.api import LowerOptions, lower_program, program_of
 from mlirstack.errors import StageError, UsageError
 from mlirstack.frontend.program import ArgumentSpec, Program, Signature
+from mlirstack.lowering import LowerOptions, lower_program, program_of
 from mlirstack.schedules.cuda import tuned
 from mlirstack.schedules.cuda.emitter import Choice
 from mlirstack.supervised import Supervised

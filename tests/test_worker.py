@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from mlirstack import zoo
-from mlirstack.api import LowerOptions
 from mlirstack.bundle.store import read_bundle
 from mlirstack.errors import StageError, UsageError
+from mlirstack.lowering import LowerOptions
 from mlirstack.targets.callable import CompiledFunction
 from mlirstack.targets.registry import create_target
 from mlirstack.worker import Job, Worker

@@ -9,12 +9,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mlirstack.api import Lowering, compare, compile, lower
+    from mlirstack.api import compare, compile, lower
+    from mlirstack.lowering import Lowering
 
 __version__ = "0.1.0"
 
 _LAZY = {
-    "Lowering": "mlirstack.api",
+    "Lowering": "mlirstack.lowering",
     "compare": "mlirstack.api",
     "compile": "mlirstack.api",
     "lower": "mlirstack.api",

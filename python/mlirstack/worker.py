@@ -28,7 +28,7 @@ Progress = Callable[[str, str, float], None]
 
 @dataclass(frozen=True)
 class Job:
-    """What to compile: a model reference with its settings, and lowering options (:class:`mlirstack.api.LowerOptions`).
+    """What to compile: a model reference with its settings, and lowering options (:class:`mlirstack.lowering.LowerOptions`).
 
     With ``bundle`` the artifact is built and written there; without it the job ends with the last stage.  ``portable``
     leaves out of it the parameters that ``reference`` and ``seed`` rebuild elsewhere.
@@ -161,9 +161,9 @@ def _serve(connection: Connection) -> None:
 
 
 def _compile(job: Job, connection: Connection) -> Done:
-    from mlirstack.api import build_program, lower_program
     from mlirstack.bundle.store import BundleInfo, write_bundle
     from mlirstack.frontend.references import ModelSource, load, rebuilt_parameters
+    from mlirstack.lowering import build_program, lower_program
     from mlirstack.versions import versions
 
     connection.send(("before", "export", 0.0))

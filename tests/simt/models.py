@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from mlirstack.api import Lowering
 from mlirstack.frontend.program import ResultSpec
+from mlirstack.lowering import Lowering
 from mlirstack.targets.base import Executable
 from mlirstack.targets.callable import CompiledFunction
 

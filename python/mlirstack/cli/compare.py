@@ -225,7 +225,7 @@ class _Comparison:
 
     def compile(self, job: Job, target: str, dump: Path | None, tell: Callable[[str], None]) -> Done:
         """Compile in the worker and write a bundle."""
-        from mlirstack.api import LowerOptions
+        from mlirstack.lowering import LowerOptions
 
         folder = dump / target.replace(":", "-") if dump else None
         options = LowerOptions(

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from mlirstack.api import LowerOptions
 from mlirstack.cli.common import console, key_values, progress, run_command, write_json
+from mlirstack.lowering import LowerOptions
 from mlirstack.pipeline.dump import prepare_directory
 from mlirstack.worker import Done, Job, Worker
 

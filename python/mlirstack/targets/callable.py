@@ -18,7 +18,7 @@ from mlirstack.frontend.program import ArgumentSpec, Dim, OutputSpec, Signature
 from mlirstack.targets.base import Executable
 
 if TYPE_CHECKING:
-    from mlirstack.api import Lowering
+    from mlirstack.lowering import Lowering
 
 _SCALARS: dict[str, tuple[type, ...]] = {"int64": (int,), "float64": (float, int), "bool": (bool,)}
 

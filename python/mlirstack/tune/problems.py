@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from mlirstack.api import LowerOptions, lower_program
 from mlirstack.bindings import dialect, ir
 from mlirstack.errors import UsageError
 from mlirstack.frontend.program import ENTRY, Program
 from mlirstack.ir.kernels import KERNEL_ATTRIBUTE
 from mlirstack.ir.ops import function, functions, walk
 from mlirstack.ir.text import module_text
+from mlirstack.lowering import LowerOptions, lower_program
 from mlirstack.passes.cuda.dispatches import FormDispatches
 from mlirstack.passes.functions import defining_op
 from mlirstack.pipeline.runner import Runner
