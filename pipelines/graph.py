@@ -10,7 +10,8 @@ from mlirstack.passes.entry import NumberArguments, ProtectArguments
 from mlirstack.passes.generalize import GeneralizeNamed
 from mlirstack.passes.hoist_parameters import HoistParameters
 from mlirstack.passes.index_checks import ChecksOutOfKernels
-from mlirstack.passes.pin import PinBroadcasts
+from mlirstack.passes.pin import PinBroadcasts, PinReshapes
+from mlirstack.passes.restore_locations import RestoreLocations
 from mlirstack.passes.simplify import SimplifyLinalg
 from mlirstack.pipeline.stage import Stage
 from mlirstack.pipeline.step import Pass, Step
@@ -37,6 +38,7 @@ def prepared(*before_hoisting: Step) -> Stage:
             HoistParameters(),
             Pass("canonicalize"),
             Pass("cse"),
+            RestoreLocations(),
         ),
         "what depends on parameters alone stands in @prepare, which runs once at load",
     )
@@ -52,6 +54,7 @@ def fused(*on_windows: Step) -> Stage:
             # with an elementwise chain fused into an operand, it would be computed once per output element.
             GeneralizeNamed(),
             PinBroadcasts(),
+            PinReshapes(),
             Pass("linalg-fuse-elementwise-ops", on=FUNCTION),
             PinBroadcasts(remove=True),
             Pass("canonicalize"),
@@ -63,6 +66,7 @@ def fused(*on_windows: Step) -> Stage:
             Pass("canonicalize"),
             SimplifyLinalg(),
             Pass("cse"),
+            RestoreLocations(),
         ),
         "elementwise chains are one op each, unit dimensions are gone",
     )

@@ -1,7 +1,8 @@
-"""Keeps linalg's elementwise fusion from computing an expensive value once per element of a broadcast.
+"""Keeps linalg's elementwise fusion from doing what costs more than it saves.
 
-``rsqrt(variance)`` of a row, fused into the normalisation of the row, would be computed for every element of it.  The fusion
-pass takes no cost model from here, but it only fuses a producer that has one user: a pin is a second one.
+``rsqrt(variance)`` of a row, fused into the normalisation of the row, would be computed for every element of it; a product
+behind a reshape would be taken apart into a nest that no kernel is written for.  The fusion pass takes no cost model from
+here, but it only fuses a producer that has one user: a pin is a second one.
 """
 
 from __future__ import annotations
@@ -34,6 +35,27 @@ class PinBroadcasts(PythonPass):
             return
         for op in walk(module):
             if op.name == "linalg.generic" and len(op.results) == 1 and _is_expensive(op) and _is_broadcast(op.results[0]):
+                _pin(module, op)
+
+
+@dataclass(frozen=True)
+class PinReshapes(PythonPass):
+    """Before and after: contractions with their names.  Every reshape that a contraction reads through, and every contraction
+    that is reshaped, has a second user, a call of ``@mlirstack_pin``: its loops stay one for rows, columns and sum each, and
+    it stays apart from what is elementwise.  ``mlirstack-pin-broadcasts{remove=true}`` takes these pins out as well."""
+
+    name = "mlirstack-pin-reshapes"
+
+    def apply(self, module: Any) -> None:
+        linalg = dialect("linalg")
+        for op in walk(module):
+            if not op.name.startswith("linalg.") or op.name == "linalg.generic" or not linalg.isa_contraction_op(op):
+                continue
+            for value in op.operands:
+                producer = functions.defining_op(value)
+                if producer is not None and producer.name == "tensor.collapse_shape":
+                    _pin(module, producer)
+            if any(use.owner.operation.name == "tensor.expand_shape" for result in op.results for use in result.uses):
                 _pin(module, op)
 
 
