@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 import struct
 import threading
@@ -18,7 +19,6 @@ from mlirstack.errors import (
     RuntimeCheckError,
     SignatureError,
     TargetUnavailableError,
-    UsageError,
 )
 from mlirstack.frontend.program import ArgumentSpec, Mutation, OutputSpec, ResultSpec
 from mlirstack.passes.cuda.plan import (
@@ -210,7 +210,7 @@ def test_a_failed_check_is_raised_after_all_is_launched(use_graph: bool) -> None
         loaded.run([torch.ones(4), bad])
     assert loaded.run([torch.ones(4), good])[0].tolist() == [3] * 4
     if not use_graph:
-        kinds = [call[0] for call in driver.calls][2:8]  # after the load and its wait
+        kinds = [call[0] for call in driver.calls][3:9]  # after the kernels and the assertions are loaded, and the wait
         assert kinds == ["launch", "copy_to_host", "copy_to_host", "record", "launch", "wait"]
 
 
@@ -232,11 +232,32 @@ def test_a_condition_that_does_not_hold_stops_before_any_launch() -> None:
     assert not driver.named("launch")
 
 
-def test_checks_cannot_be_captured() -> None:
-    loaded, driver = executable(checked(), arguments=CHECKED_ARGUMENTS)
+@pytest.mark.parametrize("use_graph", [False, True])
+def test_in_a_graph_of_the_user_s_the_device_checks(use_graph: bool) -> None:
+    seen: list[tuple[str, int]] = []
+
+    def asserting(name: str) -> Kernel:
+        return Kernel(("pointer",), lambda grid, flag: seen.append((name, ctypes.c_uint8.from_address(flag).value)))
+
+    kernels = {name: asserting(name) for name in ("mlirstack_assert_0", "mlirstack_assert_1")}
+    loaded, driver = executable(checked(), arguments=CHECKED_ARGUMENTS, kernels=kernels)
+    loaded.use_graph = use_graph
+    (module,) = [code for _, code in driver.named("load") if b"__assertfail" in code]
+    assert b"mlirstack_assert_1" in module and bytes(str([*b"second"])[1:-1], "ascii") in module
+    driver.calls.clear()
     driver.capturing = True
-    with pytest.raises(UsageError, match="cannot be captured"):
-        loaded.run([torch.ones(4), torch.tensor([True, True])])
+    for flags in ([True, True], [True, False]):
+        assert loaded.run([torch.ones(4), torch.tensor(flags)])[0].tolist() == [3] * 4
+    assert [call[0] for call in driver.calls] == ["launch"] * 8  # nothing that a captured stream refuses, no waiting
+    assert seen == [
+        ("mlirstack_assert_0", 1),
+        ("mlirstack_assert_1", 1),
+        ("mlirstack_assert_0", 1),
+        ("mlirstack_assert_1", 0),
+    ]
+    driver.capturing = False
+    with pytest.raises(RuntimeCheckError, match="second"):
+        loaded.run([torch.ones(4), torch.tensor([True, False])])
 
 
 # ---------------------------------------------------------------------------------------------------------------- graphs

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -35,7 +38,6 @@ from mlirstack.errors import (
     RuntimeCheckError,
     SignatureError,
     TargetUnavailableError,
-    UsageError,
 )
 from mlirstack.frontend.program import ResultSpec
 from mlirstack.passes.cuda.plan import Argument, Buffer, Check, Input, Launch, PlannedFunction, ResultRef
@@ -218,13 +220,43 @@ def test_a_check_is_told_without_waiting_for_later_work(driver: Driver, use_grap
     assert torch.equal(loaded.run([good])[0], 2 * good)
 
 
-def test_a_model_with_checks_cannot_be_captured(driver: Driver) -> None:
+def test_a_model_with_checks_in_a_graph_of_the_user_s(driver: Driver) -> None:
     loaded, x = executable(driver, CHECKED), numbers()
     loaded.run([x])
-    torch.cuda.synchronize()
-    with pytest.raises(UsageError, match="cannot be captured"), torch.cuda.graph(torch.cuda.CUDAGraph()):
-        loaded.run([x])
-    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        (y,) = loaded.run([x])
+    for seed in range(2):
+        x.copy_(numbers(seed))
+        graph.replay()
+        assert torch.equal(y, 2 * x)
+
+
+_FAILING_REPLAY = """
+import torch
+from cuda_programs import CHECKED, executable, numbers
+from mlirstack.targets.cuda.native import current_driver
+loaded, x = executable(current_driver(), CHECKED), numbers()
+graph = torch.cuda.CUDAGraph()
+with torch.cuda.graph(graph):
+    loaded.run([x])
+x.neg_()
+graph.replay()
+torch.cuda.synchronize()
+"""
+
+
+def test_a_check_that_fails_in_a_graph_of_the_user_s_is_a_device_side_assert() -> None:
+    """As in torch's own kernels; in a process of its own, because the context is lost."""
+    tests = Path(__file__).parent
+    paths = os.pathsep.join([str(tests), str(tests.parent), *sys.path])
+    finished = subprocess.run(
+        [sys.executable, "-c", _FAILING_REPLAY], capture_output=True, text=True, timeout=120, check=False,
+        env={**os.environ, "PYTHONPATH": paths},
+    )  # fmt: skip
+    assert finished.returncode != 0
+    assert "device-side assert" in finished.stderr
+    assert "x[0] must be positive" in finished.stdout + finished.stderr
 
 
 def test_conditions_of_shapes(driver: Driver) -> None:

@@ -15,6 +15,7 @@ from mlirstack.frontend.program import ResultSpec, Signature
 from mlirstack.passes.abi import MAIN, PREPARE
 from mlirstack.passes.cuda.plan import Check, Constant, Copy, Fill, Input, Launch, LaunchPlan, PlannedFunction
 from mlirstack.targets.base import Executable
+from mlirstack.targets.cuda.assertions import assertion_name, assertions
 from mlirstack.targets.cuda.driver import Driver, Handle
 from mlirstack.targets.cuda.function import LoadedFunction, ResultType, plain
 
@@ -65,9 +66,23 @@ class CudaExecutable(Executable):
             module = driver.load(image)
             weakref.finalize(self, driver.unload, module).atexit = False
             self._kernels = _kernels(plan, driver, module)
+            self._assertions = self._load_assertions(plan)
             self._load(main, signature, parameters)
             driver.synchronize(driver.stream())  # calls may come on other streams
         self.use_graph = self._main.wants_graph
+
+    def _load_assertions(self, plan: LaunchPlan) -> dict[str, Handle]:
+        """The kernels that check for the host in graphs of the user's, by message.
+
+        They are loaded now, because a stream that is captured bears no loading.
+        """
+        steps = (step for function in plan.functions for step in function.steps)
+        messages = sorted({step.message for step in steps if isinstance(step, Check) and step.buffer >= 0})
+        if not messages:
+            return {}
+        module = self._driver.load(assertions(messages).encode())
+        weakref.finalize(self, self._driver.unload, module).atexit = False
+        return {message: self._driver.function(module, assertion_name(n)) for n, message in enumerate(messages)}
 
     def _load(self, main: PlannedFunction, signature: Signature, parameters: dict[str, torch.Tensor]) -> None:
         place = Placement(self._driver.device)
@@ -93,7 +108,9 @@ class CudaExecutable(Executable):
         self._positions = tuple(given.values())
         self._in_order = self._positions == tuple(range(len(user)))
         types = _result_types(main, signature.results)
-        self._main = LoadedFunction(main, self._driver, self._kernels, constants, fixed, live, list(given), types)
+        self._main = LoadedFunction(
+            main, self._driver, self._kernels, constants, fixed, live, list(given), types, self._assertions
+        )
         self.parameters = parameters | bound
         self._resident = _unique_bytes([*fixed.values(), *live.values(), *bound.values(), *constants])
 
@@ -114,7 +131,7 @@ class CudaExecutable(Executable):
             name = signature.arguments[value.index].name
             fixed[number] = plain(bound[name] if name in bound else place(parameters[name]))
         types = [ResultType(_dtype(_element(function, result.buffer))) for result in function.results]
-        loaded = LoadedFunction(function, self._driver, self._kernels, constants, fixed, {}, [], types)
+        loaded = LoadedFunction(function, self._driver, self._kernels, constants, fixed, {}, [], types, {})
         return loaded.run([], use_graph=False)
 
     def run(self, inputs: Sequence[Any]) -> list[Any]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlirstack.errors import BundleError, RuntimeCheckError
-from mlirstack.passes.cuda.plan import Argument, Buffer, Check, Copy, Expr, Fill, Launch, PlannedFunction, TensorMap
+from mlirstack.passes.cuda.plan import Argument, Buffer, Check, Copy, Expr, Fill, Launch, PlannedFunction, Step, TensorMap
 from mlirstack.targets.cuda.commands import (
     Addresses,
     Command,
@@ -86,26 +86,30 @@ class Frame:
     """Argument blocks and commands of ``function``, which is static, for one call at a time.
 
     ``kernels`` maps the names of kernels to functions of the driver.  ``addresses`` are those that the blocks hold now.
+
+    The flags of checks are read by the host, which must :meth:`check` them after each call.  With ``assertions``, kernels by
+    the message of a check, nobody has to: the device stops where a check fails.
     """
 
-    def __init__(self, function: PlannedFunction, bases: Bases, driver: Driver, kernels: Mapping[str, Handle]) -> None:
-        self._driver = driver
-        launches = [step for step in function.steps if isinstance(step, Launch)]
-        self._block = _Block([argument for launch in launches for argument in launch.arguments])
+    def __init__(
+        self,
+        function: PlannedFunction,
+        bases: Bases,
+        driver: Driver,
+        kernels: Mapping[str, Handle],
+        assertions: Mapping[str, Handle] | None = None,
+    ) -> None:
+        self._driver, self._assertions = driver, assertions
+        self._block = _Block([argument for step in function.steps for argument in self._arguments(step)])
         self._words = self._block.words
         self._pointers: list[list[tuple[int, int]]] = [[] for _ in range(bases.count)]  # word, offset
         self._maps: list[list[tuple[int, TensorMap, int]]] = [[] for _ in range(bases.count)]  # host address, map, offset
         self.addresses: list[int | None] = [None] * bases.count
-        checks = [step for step in function.steps if isinstance(step, Check) and step.buffer >= 0]
-        self._messages = [check.message for check in checks]
+        checks = [step for step in function.steps if _reads_flag(step)] if assertions is None else []
+        self._messages = [step.message for step in checks if isinstance(step, Check)]
         self._flags = driver.pinned(len(checks)) if checks else None
         self._event = driver.event() if checks else None
         self.commands = self._commands(function, bases, kernels)
-
-    @property
-    def has_checks(self) -> bool:
-        """Must the caller :meth:`check` after each call?"""
-        return self._flags is not None
 
     def point(self, addresses: list[int]) -> list[int]:
         """Patch the blocks for these addresses; the bases that changed.  The list must not change afterwards."""
@@ -145,19 +149,29 @@ class Frame:
             if not flag:
                 raise failed_check(message)
 
+    def _arguments(self, step: Step) -> tuple[Argument, ...]:
+        """Those of the kernel that a step launches."""
+        if isinstance(step, Launch):
+            return step.arguments
+        if isinstance(step, Check) and _reads_flag(step) and self._assertions is not None:
+            return (Argument("pointer", step.buffer, step.offset),)
+        return ()
+
     def _commands(self, function: PlannedFunction, bases: Bases, kernels: Mapping[str, Handle]) -> list[Command]:
         commands: list[Command] = []
         cell = flag = 0
         for step in function.steps:
+            arguments = self._arguments(step)
+            cells = range(cell, cell + len(arguments))
+            cell = cells.stop
+            used = {self._place(argument, i, bases) for argument, i in zip(arguments, cells, strict=True)}
+            read = frozenset(base for base in used if base is not None)
             match step:
                 case Launch():
-                    cells = range(cell, cell + len(step.arguments))
-                    cell = cells.stop
-                    used = {self._place(argument, i, bases) for argument, i in zip(step.arguments, cells, strict=True)}
                     call = KernelCall(
                         kernels[step.kernel], _static(step.grid), step.block, step.shared, self._block.pointers(cells)
                     )
-                    commands.append(LaunchKernel(call, frozenset(base for base in used if base is not None)))
+                    commands.append(LaunchKernel(call, read))
                 case Copy(bytes=int(size)):
                     destination = bases.place(step.destination, step.destination_offset)
                     commands.append(CopyMemory(destination, bases.place(step.source, step.source_offset), size))
@@ -166,7 +180,11 @@ class Frame:
                         raise BundleError(f"a fill of {size} bytes with a pattern of {step.width}")
                     place = bases.place(step.buffer, step.offset)
                     commands.append(FillMemory(place, step.value, step.width, size // step.width))
-                case Check() if step.buffer >= 0 and self._flags is not None:
+                case Check() if arguments and self._assertions is not None:
+                    assertion = self._assertions[step.message]
+                    call = KernelCall(assertion, (1, 1, 1), (1, 1, 1), 0, self._block.pointers(cells))
+                    commands.append(LaunchKernel(call, read))
+                case Check() if _reads_flag(step) and self._flags is not None:
                     commands.append(ReadFlag(self._flags.data_ptr() + flag, bases.place(step.buffer, step.offset)))
                     flag += 1
                     if flag == len(self._messages):
@@ -191,6 +209,11 @@ def failed_check(message: str) -> RuntimeCheckError:
         f"a check of the model failed at run time: {message}",
         hint="the values of the inputs (an index, a size) are outside of what the model allows",
     )
+
+
+def _reads_flag(step: Step) -> bool:
+    """Is it a check of a byte on the device, not of a condition that the host knows?"""
+    return isinstance(step, Check) and step.buffer >= 0
 
 
 class _Block:

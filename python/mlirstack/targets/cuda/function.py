@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from mlirstack.errors import BundleError, DeviceMemoryError, UsageError
+from mlirstack.errors import BundleError, DeviceMemoryError
 from mlirstack.passes.cuda.memory import INPUT_ALIGNMENT
 from mlirstack.passes.cuda.plan import Check, PlannedFunction
 from mlirstack.targets.cuda.driver import Driver, Handle
@@ -43,8 +43,8 @@ class _Specialized:
         self.function = function
         self.arena_bytes = function.arena_bytes or 0
         self.frames: list[Frame] = []
+        self.captured: list[Frame] = []  # frames for graphs of the user's, which nobody has to check
         self.replays: dict[int, list[Replay]] = {}
-        self.has_checks = any(isinstance(step, Check) and step.buffer >= 0 for step in function.steps)
         self.failed = next((s.message for s in function.steps if isinstance(s, Check) and not s.condition), None)
         # For each result buffer its base, and a tensor of one element of memory that has the result's shape and dtype.
         self.outs: list[tuple[int, torch.Tensor]] = []
@@ -60,6 +60,7 @@ class LoadedFunction:
 
     ``constants`` and the tensors of ``fixed`` (by input number) are on the device and stay where they are; ``live`` tensors
     are looked at in every call.  The other inputs are given per call: ``given`` lists their input numbers in order.
+    ``assertions`` are kernels that stop the device, by the message of the check.
     """
 
     def __init__(
@@ -72,10 +73,11 @@ class LoadedFunction:
         live: Mapping[int, torch.Tensor],
         given: Sequence[int],
         types: Sequence[ResultType],
+        assertions: Mapping[str, Handle],
     ) -> None:
         self.function = function
         self.copies = 0
-        self._driver, self._kernels, self._types = driver, kernels, types
+        self._driver, self._kernels, self._types, self._assertions = driver, kernels, types, assertions
         self._bases = Bases.of(function, len(constants))
         self._fixed, self._live = fixed, live
         inputs = list(enumerate(given))
@@ -148,18 +150,14 @@ class LoadedFunction:
 
     def _enqueue(self, special: _Specialized, addresses: list[int], use_graph: bool) -> None:
         stream = self._driver.stream()
-        if (use_graph or special.has_checks) and self._driver.is_capturing():
-            if special.has_checks:
-                raise UsageError(
-                    "a model with run-time checks cannot be captured into a CUDA graph",
-                    hint="it replays a graph of its own: call it outside of torch.cuda.graph",
-                )
-            use_graph = False  # the user's graph takes the place of ours
-        if use_graph:
+        # The user's graph takes the place of ours, and its replays are nothing that the host could check.
+        is_captured = (use_graph or bool(self._assertions)) and self._driver.is_capturing()
+        if use_graph and not is_captured:
             self._replay(special, addresses, stream)
             return
         # Frames are taken out of the pool while they are in use, so that threads do not meet in one.
-        frame = _taken(special.frames) or self._new_frame(special)
+        pool = special.captured if is_captured else special.frames
+        frame = _taken(pool) or self._new_frame(special, self._assertions if is_captured else None)
         if special.arena_bytes:
             arena = self._new_arena(special)
             addresses[0] = arena.data_ptr()
@@ -169,7 +167,7 @@ class LoadedFunction:
         try:
             frame.check(stream)
         finally:
-            special.frames.append(frame)
+            pool.append(frame)
 
     def _replay(self, special: _Specialized, addresses: list[int], stream: int) -> None:
         pool = special.replays.setdefault(stream, [])
@@ -187,9 +185,9 @@ class LoadedFunction:
         finally:
             pool.append(replay)
 
-    def _new_frame(self, special: _Specialized) -> Frame:
+    def _new_frame(self, special: _Specialized, assertions: Mapping[str, Handle] | None = None) -> Frame:
         bases = Bases.of(special.function, len(self._constants))
-        return Frame(special.function, bases, self._driver, self._kernels)
+        return Frame(special.function, bases, self._driver, self._kernels, assertions)
 
     def _new_arena(self, special: _Specialized) -> torch.Tensor:
         """From torch's allocator: freed when the call returns, its memory goes to later work of the same stream only."""
