@@ -1,7 +1,7 @@
 """Kernels that stop the device where a check of the model fails, as device-side asserts of torch's own kernels do.
 
-The host cannot look at a flag while a graph of the user's is replayed, so there each check is a kernel of its own.  Takes the
-messages of the checks, gives PTX, which the driver compiles: no compiler is needed, whatever the architecture.
+The host cannot look at a flag while a graph of the user's is replayed, so there each check is a kernel of its own.  Takes
+the messages of the checks, gives PTX, which the driver compiles: no compiler is needed, whatever the architecture.
 """
 
 from __future__ import annotations
