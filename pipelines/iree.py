@@ -1,4 +1,4 @@
-"""The stages of the targets ``iree-cpu`` and, later, ``iree-cuda``: linalg on tensors, then IREE's own phases to a vmfb.
+"""The stages of the targets ``iree-*``: linalg on tensors, then IREE's own phases to a vmfb.
 
 Each phase is a run of IREE's compiler that continues from what the phase before has left, so IREE's levels are dumped,
 timed, resumed and overridden like ours.  The vmfb is byte for byte that of one run from start to end.
@@ -6,19 +6,28 @@ timed, resumed and overridden like ours.  The vmfb is byte for byte that of one 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from mlirstack.errors import UsageError
 from mlirstack.passes.index_checks import ChecksOutOfKernels
 from mlirstack.passes.iree_compiler import PHASES
-from mlirstack.passes.iree_phase import IreePhase
+from mlirstack.passes.iree_phase import VMFB, IreePhase
 from mlirstack.passes.simplify import SimplifyLinalg
 from mlirstack.pipeline.stage import Pipeline, Stage
 from mlirstack.pipeline.step import Pass
 from mlirstack.pipelines.frontend import frontend_stages
 from mlirstack.schedules.iree import OutputChannelsLast
 
+_PURPOSES = {
+    "iree-cpu": "linalg on tensors handed to IREE, compiled for CPUs through LLVM",
+    "iree-cuda": "linalg on tensors handed to IREE, compiled to PTX for NVIDIA GPUs",
+    "iree-rocm": "linalg on tensors handed to IREE, compiled for AMD GPUs through LLVM",
+    "iree-vulkan": "linalg on tensors handed to IREE, compiled to SPIR-V",
+}
 
-def iree_cpu_pipeline(route: str, level: str, cpu: str = "host") -> Pipeline:
-    """The table for a program at ``level``; ``cpu`` is LLVM's name of the processor to compile for."""
+
+def iree_pipeline(name: str, route: str, level: str, settings: IreePhase) -> Pipeline:
+    """The table of target ``name`` for a program at ``level``; every phase runs as ``settings``, whose own one is ignored."""
     if level not in ("fx", "torch", "tosa", "linalg"):
         raise UsageError(
             f"IREE takes programs at linalg or above; this one stands at level '{level}'",
@@ -38,10 +47,11 @@ def iree_cpu_pipeline(route: str, level: str, cpu: str = "host") -> Pipeline:
         ),
         "the same program in the form that IREE compiles right and well",
     )
-    phases = [Stage(f"iree-{phase}", "iree", (IreePhase(phase, cpu=cpu),), doc) for phase, doc in PHASES.items()]
-    vmfb = Stage("vmfb", "vmfb", (IreePhase("vmfb", cpu=cpu),), "the file that IREE's runtime loads")
-    return Pipeline(
-        "iree-cpu",
-        (*frontend_stages(route, level), prepared, *phases, vmfb),
-        "linalg on tensors handed to IREE, compiled for CPUs through LLVM",
-    )
+    phases = [Stage(f"iree-{phase}", "iree", (replace(settings, phase=phase),), doc) for phase, doc in PHASES.items()]
+    vmfb = Stage("vmfb", "vmfb", (replace(settings, phase=VMFB),), "the file that IREE's runtime loads")
+    return Pipeline(name, (*frontend_stages(route, level), prepared, *phases, vmfb), _PURPOSES[name])
+
+
+def iree_cpu_pipeline(route: str, level: str, cpu: str = "host") -> Pipeline:
+    """The table of ``iree-cpu`` with its defaults; ``cpu`` is LLVM's name of the processor to compile for."""
+    return iree_pipeline("iree-cpu", route, level, IreePhase(VMFB, arch=cpu))

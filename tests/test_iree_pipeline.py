@@ -277,9 +277,9 @@ def test_messages_are_attributed_to_the_users_line() -> None:
 
 def test_phases_are_spelled_like_passes() -> None:
     register_steps()
-    (step,) = parse_pipeline("iree-phase{phase=flow cpu=x86-64-v3 data-tiling=false}")
-    assert step == IreePhase("flow", cpu="x86-64-v3", data_tiling=False)
-    assert step.text() == "iree-phase{phase=flow cpu=x86-64-v3 data-tiling=false}"
+    (step,) = parse_pipeline("iree-phase{phase=flow arch=x86-64-v3 data-tiling=false}")
+    assert step == IreePhase("flow", arch="x86-64-v3", data_tiling=False)
+    assert step.text() == "iree-phase{phase=flow arch=x86-64-v3 data-tiling=false}"
     with pytest.raises(PipelineError, match="unknown IREE phase 'flwo'; nearest: flow"):
         IreePhase("flwo")
 

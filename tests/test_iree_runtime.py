@@ -308,7 +308,7 @@ def test_threads_and_processors() -> None:
     model, x = nn.Sequential(nn.Linear(128, 64), nn.ReLU()).eval(), torch.randn(32, 128)
     program = export(model, (x,))
     _, artifact, _ = build_program(program, LowerOptions("iree-cpu:x86-64-v3", threads=2))
-    assert artifact.metadata["cpu"] == "x86-64-v3"
+    assert artifact.metadata["arch"] == "x86-64-v3"
     for threads in (1, 2, 3):
         executable = create_target("iree-cpu", threads=threads).load(artifact, program.signature, program.parameters)
         assert relative(executable.run([x])[0], model(x)) < 1e-6

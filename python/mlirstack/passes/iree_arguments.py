@@ -117,6 +117,15 @@ def parameters_to_globals(module: Any) -> None:
     _reflect(main, PARAMETERS, json.dumps(list(names.values())))
 
 
+def describe_device(module: Any, targets: str | None) -> None:
+    """Give the module the attribute ``hal.device.targets``: a device that IREE's compiler does not know by name."""
+    if targets is None:
+        return
+    module.context.allow_unregistered_dialects = True
+    with module.context:
+        module.operation.attributes["hal.device.targets"] = ir.Attribute.parse(targets)
+
+
 def _fits_archive(kind: Any) -> bool:
     """Archives hold non-empty static tensors of numbers; complex ones and scalars stay arguments."""
     if not isinstance(kind, ir.RankedTensorType) or not kind.has_static_shape or 0 in kind.shape:

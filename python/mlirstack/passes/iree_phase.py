@@ -9,32 +9,43 @@ from typing import Any, ClassVar
 from mlirstack.bindings import ir
 from mlirstack.errors import PipelineError
 from mlirstack.ir.text import clone_module, module_bytecode
-from mlirstack.passes.iree_arguments import booleans_to_bytes, name_written_arguments, parameters_to_globals
+from mlirstack.passes.iree_arguments import (
+    booleans_to_bytes,
+    describe_device,
+    name_written_arguments,
+    parameters_to_globals,
+)
 from mlirstack.passes.iree_compiler import PHASES, CompilerRun, run_compiler, source_of
+from mlirstack.passes.iree_targets import BACKENDS, CPU, architecture_flags, check_architecture, device_attribute
 from mlirstack.pipeline.registry import nearest
 from mlirstack.pipeline.step import Translation
 
 TIMEOUT = 600  # seconds for one phase
 
-LLVM_CPU = "llvm-cpu"
 VMFB = "vmfb"
+OPT_LEVELS = ("O0", "O1", "O2", "O3")
+UKERNELS = ("none", "default", "all")
 
 
 @dataclass(frozen=True)
 class IreePhase(Translation):
     """Before: linalg on tensors (phase "input"), or what the phase before has left.  After: IREE's IR behind ``phase``.
 
-    ``phase`` is one of :data:`PHASES`, or "vmfb" for the final file.  ``cpu`` is LLVM's name of a processor ("host": this
-    one, "generic", "x86-64-v3"); ``opt_level`` is O0 to O3; ``data_tiling`` packs operands of contractions; ``timeout`` is
-    in seconds.
+    ``phase`` is one of :data:`PHASES`, or "vmfb" for the final file.  ``backend`` and ``arch`` say what is compiled for
+    (:mod:`mlirstack.passes.iree_targets`): for "llvm-cpu" ``arch`` is LLVM's name of a processor ("host": this one,
+    "generic", "x86-64-v3"), for "cuda" it is "sm_80".  ``opt_level`` is O0 to O3; ``data_tiling`` packs operands of
+    contractions on processors; ``ukernels`` are hand-written inner loops ("none", "default", "all"); ``timeout`` is in
+    seconds.
     """
 
     name: ClassVar[str] = "iree-phase"
 
     phase: str
-    cpu: str = "host"
+    backend: str = CPU
+    arch: str = "host"
     opt_level: str = "O3"
     data_tiling: bool = True
+    ukernels: str = "default"
     timeout: int = TIMEOUT
 
     def __post_init__(self) -> None:
@@ -43,6 +54,17 @@ class IreePhase(Translation):
             raise PipelineError(
                 f"unknown IREE phase '{self.phase}'{nearest(self.phase, known)}", hint=f"phases: {', '.join(known)}"
             )
+        if self.backend not in BACKENDS:
+            names = [*BACKENDS]
+            raise PipelineError(
+                f"unknown IREE back end '{self.backend}'{nearest(self.backend, names)}",
+                hint=f"back ends: {', '.join(names)}",
+            )
+        check_architecture(self.backend, self.arch)
+        if self.opt_level not in OPT_LEVELS:
+            raise PipelineError(f"unknown optimization level '{self.opt_level}'", hint=f"levels: {', '.join(OPT_LEVELS)}")
+        if self.ukernels not in UKERNELS:
+            raise PipelineError(f"unknown set of ukernels '{self.ukernels}'", hint=f"sets: {', '.join(UKERNELS)}")
 
     def translate(self, payload: Any) -> Any:
         """Run the phase: a :class:`ForeignModule`, or the bytes of a vmfb; :class:`StageError` as the compiler says."""
@@ -51,6 +73,7 @@ class IreePhase(Translation):
             booleans_to_bytes(module)
             parameters_to_globals(module)
             name_written_arguments(module)
+            describe_device(module, device_attribute(self.backend, self.arch))
             source: bytes | str = module_bytecode(module)
         else:
             source = source_of(payload)
@@ -70,11 +93,8 @@ class IreePhase(Translation):
     def flags(self) -> tuple[str, ...]:
         """The flags that every phase is given: what is compiled for, and what keeps the numbers right."""
         return (
-            "--iree-hal-target-device=local",
-            f"--iree-hal-local-target-device-backends={LLVM_CPU}",
-            f"--iree-llvmcpu-target-cpu={self.cpu}",
+            *architecture_flags(self.backend, self.arch),
             f"--iree-opt-level={self.opt_level}",
-            f"--iree-opt-data-tiling={'true' if self.data_tiling else 'false'}",
             # IREE narrows float64 to float32 unless told otherwise.
             "--iree-input-demote-f64-to-f32=false",
             # Assertions guard dynamic shapes; O1 and up drop them.
@@ -83,6 +103,13 @@ class IreePhase(Translation):
             "--iree-dispatch-creation-enable-aggressive-fusion=false",
             # Inlined bf16 constants are read back wrong.
             "--iree-flow-inline-constants-max-byte-length=0",
+            *(self._processor_flags() if self.backend == CPU else ()),
+        )
+
+    def _processor_flags(self) -> tuple[str, ...]:
+        return (
+            f"--iree-opt-data-tiling={'true' if self.data_tiling else 'false'}",
+            f"--iree-llvmcpu-enable-ukernels={self.ukernels}",
             # Attention needs more scratch than the 32 KiB that are allowed by default.
             "--iree-llvmcpu-stack-allocation-limit=1048576",
         )

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from mlirstack.errors import TargetUnavailableError
+from mlirstack.targets.requirements import Requirements
+
 if TYPE_CHECKING:  # a machine that only runs bundles has no MLIR bindings
+    import numpy as np
     import torch
 
     from mlirstack.frontend.program import Program, Signature
@@ -53,11 +57,20 @@ class Executable(ABC):
         raise KeyError(stage)
 
 
+class ArrayExecutable(ABC):
+    """An :class:`Executable` that is called with NumPy arrays, for machines without torch; bound in the same way."""
+
+    @abstractmethod
+    def run(self, inputs: Sequence[Any]) -> list[Any]:
+        """As :meth:`Executable.run`, with arrays in the place of tensors."""
+
+
 class Target(ABC):
     """A place to run: owns its stage table, builds artifacts, loads them."""
 
     name: str
     schedules: ClassVar[tuple[str, ...]] = ()  # names that TargetOptions.schedule may have
+    settings: ClassVar[tuple[str, ...]] = ()  # keys that TargetOptions.settings may have
 
     @abstractmethod
     def available(self) -> str | None:
@@ -71,6 +84,14 @@ class Target(ABC):
     def build(self, program: Program, payload: Payload, observers: Sequence[Observer] = ()) -> Artifact:
         """Turn what the last stage left into an artifact."""
 
+    def requirements(self, artifact: Artifact) -> Requirements:
+        """What a machine must have to run ``artifact``, checked before any of its code is loaded; by default nothing."""
+        return Requirements()
+
     @abstractmethod
     def load(self, artifact: Artifact, signature: Signature, parameters: dict[str, torch.Tensor]) -> Executable:
         """Load an artifact on this machine; raises TargetUnavailableError with the reason where it cannot."""
+
+    def load_arrays(self, artifact: Artifact, signature: Signature, parameters: Mapping[str, np.ndarray]) -> ArrayExecutable:
+        """As :meth:`load`, on a machine without torch; by default there is no such way."""
+        raise TargetUnavailableError(f"target '{self.name}' runs with torch only", hint="pip install torch")

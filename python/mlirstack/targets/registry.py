@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from mlirstack.errors import MissingDependencyError, UsageError
 from mlirstack.pipeline.registry import nearest
@@ -14,6 +15,9 @@ _OWN = {
     "cpu": "mlirstack.targets.cpu.target:CpuTarget",
     "cuda": "mlirstack.targets.cuda.target:CudaTarget",
     "iree-cpu": "mlirstack.targets.iree.target:IreeCpuTarget",
+    "iree-cuda": "mlirstack.targets.iree.target:IreeCudaTarget",
+    "iree-rocm": "mlirstack.targets.iree.target:IreeRocmTarget",
+    "iree-vulkan": "mlirstack.targets.iree.target:IreeVulkanTarget",
 }
 ENTRY_POINT_GROUP = "mlirstack.targets"
 
@@ -22,12 +26,14 @@ ENTRY_POINT_GROUP = "mlirstack.targets"
 class TargetOptions:
     """What a user can set: ``arch`` is the part after the colon of ``cuda:sm_90a`` (None: the default of the target).
 
-    ``schedule`` names another way to write kernels than the default, for targets that have one.
+    ``schedule`` names another way to write kernels than the default, for targets that have one.  ``settings`` are options of
+    the target's compiler by name, such as ``{"opt-level": "O2"}``.
     """
 
     arch: str | None = None
     threads: int = 1
     schedule: str | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
 
 
 def target_names() -> list[str]:
@@ -36,10 +42,12 @@ def target_names() -> list[str]:
     return [*_OWN, *(name for name in others if name not in _OWN)]
 
 
-def create_target(spec: str, *, threads: int = 1, schedule: str | None = None) -> Target:
+def create_target(
+    spec: str, *, threads: int = 1, schedule: str | None = None, settings: Mapping[str, str] | None = None
+) -> Target:
     """The target for ``name`` or ``name:arch``; :class:`UsageError` with the nearest names if there is none."""
     name, _, arch = spec.partition(":")
-    options = TargetOptions(arch or None, threads, schedule)
+    options = TargetOptions(arch or None, threads, schedule, settings or {})
     if name in _OWN:
         module, _, attribute = _OWN[name].partition(":")
         cls = getattr(importlib.import_module(module), attribute)
@@ -56,6 +64,13 @@ def create_target(spec: str, *, threads: int = 1, schedule: str | None = None) -
         known = ", ".join(cls.schedules)
         raise UsageError(
             f"target '{name}' has no schedule '{schedule}'", hint=f"schedules: {known}" if known else "leave out --schedule"
+        )
+    unknown = [key for key in options.settings if key not in cls.settings]
+    if unknown:
+        known = ", ".join(cls.settings)
+        raise UsageError(
+            f"target '{name}' has no setting '{unknown[0]}'{nearest(unknown[0], cls.settings)}",
+            hint=f"settings: {known}" if known else "it has none",
         )
     target: Target = cls(options)
     return target

@@ -13,6 +13,7 @@ from mlirstack.passes.native_code import Disassembly, ObjectCode, host_cpu
 from mlirstack.passes.runtime_libraries import needed
 from mlirstack.targets.base import Artifact, Executable, Target
 from mlirstack.targets.registry import TargetOptions
+from mlirstack.targets.requirements import Requirements, cpuinfo_features
 
 if TYPE_CHECKING:
     import torch
@@ -67,6 +68,11 @@ class CpuTarget(Target):
         if payload.llvm_ir:
             files[LLVMIR_FILE] = payload.llvm_ir.encode()
         return Artifact(self.name, files, metadata)
+
+    def requirements(self, artifact: Artifact) -> Requirements:
+        """x86-64, the processor features of the building machine, and the linker."""
+        features = cpuinfo_features(artifact.metadata.get("features", ""))
+        return Requirements("x86_64", features, packages={"llvmlite": ">=0.50"})
 
     def load(self, artifact: Artifact, signature: Signature, parameters: dict[str, torch.Tensor]) -> Executable:
         """Link the object into this process; :class:`TargetUnavailableError` where this processor lacks what it uses."""

@@ -107,6 +107,7 @@ class Frame:
         self.addresses: list[int | None] = [None] * bases.count
         checks = [step for step in function.steps if _reads_flag(step)] if assertions is None else []
         self._messages = [step.message for step in checks if isinstance(step, Check)]
+        self.has_checks = bool(checks)  # must the caller reset_checks() before and check() after each call?
         self._flags = driver.pinned(len(checks)) if checks else None
         self._event = driver.event() if checks else None
         self.commands = self._commands(function, bases, kernels)
@@ -142,12 +143,13 @@ class Frame:
         if self._flags is None or self._event is None:
             return
         self._driver.wait(self._event)
-        if _PENDING in self._flags.tolist():
+        flags = self._flags.tolist()
+        if _PENDING in flags:
             # An event that a graph records may still stand for an earlier launch.
             self._driver.synchronize(stream)
-        for flag, message in zip(self._flags.tolist(), self._messages, strict=True):
-            if not flag:
-                raise failed_check(message)
+            flags = self._flags.tolist()
+        if not all(flags):
+            raise failed_check(self._messages[flags.index(0)])
 
     def _arguments(self, step: Step) -> tuple[Argument, ...]:
         """Those of the kernel that a step launches."""

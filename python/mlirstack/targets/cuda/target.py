@@ -17,6 +17,7 @@ from mlirstack.targets.base import Artifact, Executable, Target
 from mlirstack.targets.cuda.arch import Arch
 from mlirstack.targets.cuda.tf32 import kernels_with_tf32, tf32_of_torch
 from mlirstack.targets.registry import TargetOptions
+from mlirstack.targets.requirements import Requirements
 
 if TYPE_CHECKING:
     import torch
@@ -93,6 +94,12 @@ class CudaTarget(Target):
             "tf32": kernels_with_tf32(payload.ptx),
         }
         return Artifact(self.name, files, metadata)
+
+    def requirements(self, artifact: Artifact) -> Requirements:
+        """The GPU, a driver of the major CUDA version that assembled the kernels, and the bindings to it."""
+        major = artifact.metadata.get("cuda", [0, 0])[0]
+        packages = {"cuda-bindings": ">=13", "torch": ">=2.11"}
+        return Requirements(device="cuda", arch=artifact.metadata["arch"], cuda=(major, 0), packages=packages)
 
     def load(self, artifact: Artifact, signature: Signature, parameters: dict[str, torch.Tensor]) -> Executable:
         """Load kernels and parameters onto the device; :class:`TargetUnavailableError` where it cannot run them."""

@@ -1,6 +1,7 @@
-"""The target ``iree-cpu``: artifacts are vmfb files that IREE's compiler made and IREE's runtime loads.
+"""The targets ``iree-*``: artifacts are vmfb files that IREE's compiler made and IREE's runtime loads.
 
-Building runs the stage table of :mod:`mlirstack.pipelines.iree`; loading needs neither torch-mlir nor IREE's compiler.
+Building runs the stage table of :mod:`mlirstack.pipelines.iree`; loading needs neither torch-mlir nor IREE's compiler, and
+with NumPy arrays not even torch.
 """
 
 from __future__ import annotations
@@ -8,15 +9,21 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import importlib.util
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+import platform
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, ClassVar
 
-from mlirstack.errors import BundleError, TargetUnavailableError, UsageError
+from mlirstack.errors import BundleError, PipelineError, TargetUnavailableError, UsageError
 from mlirstack.frontend.program import Program, Signature
-from mlirstack.targets.base import Artifact, Executable, Target
+from mlirstack.targets.base import ArrayExecutable, Artifact, Executable, Target
+from mlirstack.targets.iree.bytecode import bytecode_read_here, bytecode_version
 from mlirstack.targets.registry import TargetOptions
+from mlirstack.targets.requirements import X86_LEVELS, Requirements, cuda_device, known_machine_features, unmet
 
 if TYPE_CHECKING:
+    import numpy as np
     import torch
 
     from mlirstack.pipeline.runner import Observer, Payload
@@ -27,22 +34,26 @@ RUNTIME = "iree-base-runtime"
 COMPILER = "iree-base-compiler"
 
 
-class IreeCpuTarget(Target):
-    """IREE on the processor of this machine, or another x86-64 one: ``iree-cpu:x86-64-v3``, ``iree-cpu:generic``.
+class IreeTarget(Target):
+    """What the targets share.  ``backend`` is IREE's name of the code generator, ``device`` that of the place to run.
 
-    The part after the colon is LLVM's name of a processor; without it, code is made for the machine that builds.
+    ``settings``: ``opt-level`` is O0 to O3; ``data-tiling`` (true, false) packs the operands of contractions on processors;
+    ``ukernels`` (none, default, all) are hand-written inner loops there.
     """
 
-    name = "iree-cpu"
+    backend: ClassVar[str]
+    device: ClassVar[str]
+    settings: ClassVar[tuple[str, ...]] = ("opt-level", "data-tiling", "ukernels")
 
     def __init__(self, options: TargetOptions) -> None:
         if options.threads < 1:
             raise UsageError(f"{options.threads} threads", hint="at least one thread is needed")
-        self.cpu = options.arch or "host"
+        self.arch = options.arch or self._default_arch()
         self.threads = options.threads
+        self._given = dict(options.settings)
 
     def available(self) -> str | None:
-        """None where IREE's runtime is installed."""
+        """None where IREE's runtime is installed and the device is there."""
         try:
             found = importlib.util.find_spec("iree.runtime")
         except ModuleNotFoundError:
@@ -51,26 +62,56 @@ class IreeCpuTarget(Target):
 
     def pipeline(self, route: str, level: str) -> Pipeline:
         """Front end, IREE's phases, vmfb."""
-        from mlirstack.pipelines.iree import iree_cpu_pipeline
+        from mlirstack.passes.iree_phase import VMFB, IreePhase
+        from mlirstack.pipelines.iree import iree_pipeline
 
-        return iree_cpu_pipeline(route, level, self.cpu)
+        try:
+            phase = IreePhase(VMFB, backend=self.backend, arch=self.arch)
+            for key, value in self._given.items():
+                field = key.replace("-", "_")
+                phase = replace(phase, **{field: _truth(value) if key == "data-tiling" else value})  # type: ignore[arg-type]
+        except PipelineError as error:
+            raise UsageError(f"target '{self.name}': {error.message}", hint=error.hint) from None
+        return iree_pipeline(self.name, route, level, phase)
 
     def build(self, program: Program, payload: Payload, observers: Sequence[Observer] = ()) -> Artifact:
         """Wrap the vmfb; :class:`UsageError` where the table was not run to its end."""
         if not isinstance(payload, bytes):
             raise UsageError("the stages were not run to the end: there is no vmfb", hint="leave out --to")
+        phase = self.pipeline("linalg", "linalg").stages[-1].steps[0]
         metadata = {
-            "cpu": self.cpu,
+            "backend": self.backend,
+            "arch": self.arch,
             "compiler": f"{COMPILER} {importlib.metadata.version(COMPILER)}",
+            "flags": list(phase.flags()),  # type: ignore[union-attr]
+            "bytecode": list(bytecode_version(payload)),
             "sha256": hashlib.sha256(payload).hexdigest(),
         }
         return Artifact(self.name, {MODULE: payload}, metadata)
+
+    def requirements(self, artifact: Artifact) -> Requirements:
+        """The runtime, the version of its bytecode, and the device."""
+        major, minor = artifact.metadata["bytecode"]
+        series = ".".join(artifact.metadata["compiler"].split()[1].split(".")[:2])
+        return Requirements(device=self.device, packages={RUNTIME: f">={series}"}, bytecode=(major, minor))
 
     def load(self, artifact: Artifact, signature: Signature, parameters: dict[str, torch.Tensor]) -> Executable:
         """Load the vmfb and bind ``parameters``, which must stay alive and unchanged: most are read in place.
 
         Raises :class:`BundleError` for a damaged file, :class:`TargetUnavailableError` where it cannot run.
         """
+        from mlirstack.targets.iree.runtime import IreeExecutable
+
+        return IreeExecutable(self._checked(artifact), signature, parameters, threads=self.threads)
+
+    def load_arrays(self, artifact: Artifact, signature: Signature, parameters: Mapping[str, np.ndarray]) -> ArrayExecutable:
+        """As :meth:`load`, without torch."""
+        from mlirstack.targets.iree.arrays import IreeArrayExecutable
+
+        return IreeArrayExecutable(self._checked(artifact), signature, parameters, device=self.device, threads=self.threads)
+
+    def _checked(self, artifact: Artifact) -> bytes:
+        """The vmfb, known to be undamaged and to be one that this machine and this runtime can take."""
         reason = self.available()
         if reason:
             raise TargetUnavailableError(reason)
@@ -80,6 +121,122 @@ class IreeCpuTarget(Target):
         if hashlib.sha256(vmfb).hexdigest() != artifact.metadata.get("sha256"):
             # A damaged file can crash the process or, worse, compute something else.
             raise BundleError(f"{MODULE} is damaged: its checksum differs", hint="build it again")
-        from mlirstack.targets.iree.runtime import IreeExecutable
+        wanted = replace(self.requirements(artifact), bytecode=bytecode_version(vmfb))
+        for lack in unmet(wanted, bytecode_read_here())[:1]:
+            raise TargetUnavailableError(lack.reason, hint=lack.remedy)
+        return vmfb
 
-        return IreeExecutable(vmfb, signature, parameters, threads=self.threads)
+    def _default_arch(self) -> str:
+        from mlirstack.passes.iree_targets import BACKENDS
+
+        return BACKENDS[self.backend].default
+
+
+class IreeCpuTarget(IreeTarget):
+    """IREE on a processor: ``iree-cpu``, ``iree-cpu:x86-64-v3``, ``:generic``, ``:aarch64``, ``:riscv64``.
+
+    The part after the colon is LLVM's name of an x86-64 processor, or one of the other architectures; without it, code is
+    made for the machine that builds.
+    """
+
+    name = "iree-cpu"
+    backend = "llvm-cpu"
+    device = "cpu"
+
+    def requirements(self, artifact: Artifact) -> Requirements:
+        """Also the instruction set; for ``host`` all features that the building machine has."""
+        arch = artifact.metadata["arch"]
+        if arch in ("aarch64", "riscv64"):
+            return replace(super().requirements(artifact), machine=arch)
+        features = tuple(artifact.metadata.get("features", ())) or X86_LEVELS.get(arch, ())
+        return replace(super().requirements(artifact), machine="x86_64", features=features)
+
+    def build(self, program: Program, payload: Payload, observers: Sequence[Observer] = ()) -> Artifact:
+        """As for all; for ``host`` the metadata says which processor features that was."""
+        artifact = super().build(program, payload, observers)
+        if self.arch != "host":
+            return artifact
+        machine = {"machine": platform.machine(), "features": list(known_machine_features())}
+        return replace(artifact, metadata={**artifact.metadata, **machine})
+
+
+class IreeCudaTarget(IreeTarget):
+    """IREE on an NVIDIA GPU: ``iree-cuda:sm_80``, ``:sm_86``, ``:sm_89``, ``:sm_90``.
+
+    The vmfb holds PTX, which the driver compiles at load: it runs on later architectures too.  Building needs no GPU.
+    """
+
+    name = "iree-cuda"
+    backend = "cuda"
+    device = "cuda"
+    settings = ("opt-level",)
+
+    def available(self) -> str | None:
+        """None where the runtime is installed, there is a GPU, and it runs what is asked for."""
+        reason = super().available()
+        if reason:
+            return reason
+        lacks = unmet(Requirements(device=self.device, arch=self.arch))
+        return lacks[0].reason if lacks else None
+
+    def requirements(self, artifact: Artifact) -> Requirements:
+        """Also the architecture of the PTX, and a driver that reads its version: PTX 8.x came with CUDA 12.x."""
+        major, minor = artifact.metadata["ptx"]
+        return replace(super().requirements(artifact), arch=artifact.metadata["arch"], cuda=(major + 4, minor))
+
+    def build(self, program: Program, payload: Payload, observers: Sequence[Observer] = ()) -> Artifact:
+        """As for all; the metadata says which version of PTX the vmfb holds."""
+        artifact = super().build(program, payload, observers)
+        found = re.search(rb"^\.version (\d+)\.(\d+)", artifact.files[MODULE], re.MULTILINE)
+        # A program without kernels holds no PTX, and needs no more than the first CUDA with this scheme.
+        ptx = [int(found[1]), int(found[2])] if found else [7, 0]
+        return replace(artifact, metadata={**artifact.metadata, "ptx": ptx})
+
+    def load(self, artifact: Artifact, signature: Signature, parameters: dict[str, torch.Tensor]) -> Executable:
+        """Load the vmfb onto torch's current device; parameters are copied there."""
+        from mlirstack.targets.iree.gpu import IreeCudaExecutable
+
+        return IreeCudaExecutable(self._checked(artifact), signature, parameters)
+
+    def _default_arch(self) -> str:
+        """That of the GPU here, where it has an entry in the table; else the least that is compiled for."""
+        from mlirstack.passes.iree_targets import BACKENDS
+
+        found = cuda_device()
+        known = BACKENDS[self.backend].known or ()
+        if isinstance(found, str):
+            return BACKENDS[self.backend].default
+        name = f"sm_{found.capability[0]}{found.capability[1]}"
+        return name if name in known else BACKENDS[self.backend].default
+
+
+class _CompileOnly(IreeTarget):
+    """Artifacts that are made here and, so far, run by nobody here."""
+
+    settings = ("opt-level",)
+
+    def available(self) -> str | None:
+        """Never: nothing of this kind has been run yet."""
+        return "code is only compiled for it: mlirstack has not been run on such a device"
+
+
+class IreeRocmTarget(_CompileOnly):
+    """AMD GPUs, compile only: ``iree-rocm:gfx942``."""
+
+    name = "iree-rocm"
+    backend = "rocm"
+    device = "hip"
+
+
+class IreeVulkanTarget(_CompileOnly):
+    """SPIR-V for Vulkan, compile only: ``iree-vulkan:ampere``; without an architecture, what most devices have."""
+
+    name = "iree-vulkan"
+    backend = "vulkan-spirv"
+    device = "vulkan"
+
+
+def _truth(text: str) -> bool:
+    if text not in ("true", "false"):
+        raise PipelineError(f"'{text}' is neither true nor false")
+    return text == "true"

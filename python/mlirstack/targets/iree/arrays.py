@@ -1,0 +1,79 @@
+"""Running a vmfb with NumPy arrays, on a machine that has no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import iree.runtime as rt
+import ml_dtypes
+import numpy as np
+
+from mlirstack.frontend.program import Signature
+from mlirstack.targets.base import ArrayExecutable
+from mlirstack.targets.iree.session import ALIGNMENT, ELEMENT_TYPES, Session, allocate_copy, cuda, processor, push_number
+
+
+def numpy_dtype(name: str) -> np.dtype[Any]:
+    """NumPy's dtype for torch's name of it; bfloat16 is that of ml_dtypes."""
+    return np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name)
+
+
+class IreeArrayExecutable(ArrayExecutable):
+    """A loaded vmfb, bound to its parameters; ``device`` is "cpu" or "cuda"."""
+
+    def __init__(
+        self, vmfb: bytes, signature: Signature, parameters: Mapping[str, np.ndarray], *, device: str, threads: int
+    ) -> None:
+        self.signature = signature
+        self._parameters = parameters
+        self._is_host = device == "cpu"
+        self._device = processor(threads) if self._is_host else cuda(0)
+        self._session = Session(vmfb, signature, self._device, lambda name: _flat_bytes(parameters[name]))
+
+    def run(self, inputs: Sequence[Any]) -> list[Any]:
+        """Call ``@main`` with one array or number per input; results are arrays that the caller owns, or numbers."""
+        arguments = rt.VmVariantList(len(self._session.slots))
+        held: list[np.ndarray] = []
+        for slot in self._session.slots:
+            value = inputs[slot.position] if slot.position is not None else self._parameters[str(slot.name)]
+            if slot.spec.shape is None:
+                push_number(arguments, value, slot.spec.dtype)
+                continue
+            held.append(np.ascontiguousarray(value))
+            arguments.push_ref(self._view(held[-1], slot.spec.dtype, written=slot.written).ref)
+        results = self._session.invoke(arguments)
+        return [self._taken(results, i) for i in range(len(self.signature.results))]
+
+    def _view(self, array: np.ndarray, dtype: str, *, written: bool) -> Any:
+        shape, contents = array.shape, array.reshape(-1).view(np.uint8)
+        in_place = self._is_host and array.size and not written and contents.flags.writeable
+        if in_place and contents.ctypes.data % ALIGNMENT == 0:
+            imported = self._device.from_dlpack_capsule(contents.__dlpack__())
+            return rt.HalBufferView(imported.get_buffer(), list(shape), ELEMENT_TYPES[dtype])
+        return allocate_copy(self._device, contents, shape, dtype)
+
+    def _taken(self, results: Any, number: int) -> Any:
+        spec = self.signature.results[number]
+        if spec.shape is None:
+            value = results.get_variant(number)
+            return bool(value) if spec.dtype == "bool" else value
+        view = results.get_as_object(number, rt.HalBufferView)
+        shape, dtype = tuple(view.shape), numpy_dtype(spec.dtype)
+        if 0 in shape:
+            return np.empty(shape, dtype)
+        size = int(np.prod(shape)) * dtype.itemsize
+        flat = rt.HalBufferView(view.get_buffer(), [size], rt.HalElementType.UINT_8)
+        contents = rt.DeviceArray(self._device, flat, implicit_host_transfer=True).to_host()
+        return np.array(contents).view(dtype).reshape(shape)
+
+
+def _flat_bytes(array: np.ndarray) -> np.ndarray:
+    """The bytes of a parameter, in place where it is dense and aligned."""
+    if not array.flags.c_contiguous or array.ctypes.data % ALIGNMENT:
+        spare = np.empty(array.nbytes + ALIGNMENT, np.uint8)
+        start = -spare.ctypes.data % ALIGNMENT
+        aligned = spare[start : start + array.nbytes]
+        aligned[:] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        return aligned
+    return array.reshape(-1).view(np.uint8)
