@@ -38,7 +38,8 @@ class LowerOptions:
     ``route``: auto, tosa or linalg.  ``to``: a stage or level to stop after.  ``start``: begin with what this stage left in
     ``dump``.  ``overrides``: stage name → file whose content replaces what the stage leaves.  ``reproducers``: directory
     for reproducers of failures (default: the dump, else a new temporary directory); ``crash_safe`` writes them before each
-    stage as well.  ``schedule``: another way to write kernels, where the target has one.
+    stage as well.  ``schedule``: another way to write kernels, where the target has one.  ``settings``: options of the
+    target's compiler.
     """
 
     target: str = "cpu"
@@ -51,6 +52,7 @@ class LowerOptions:
     reproducers: Path | None = None
     crash_safe: bool = False
     schedule: str | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -106,7 +108,7 @@ def lower_program(program: Program, options: LowerOptions, observers: Sequence[O
     from mlirstack.frontend.routes import choose_route, route_failure_reason, unsupported_ops
 
     started = time.perf_counter()
-    target = create_target(options.target, threads=options.threads, schedule=options.schedule)
+    target = create_target(options.target, threads=options.threads, schedule=options.schedule, settings=options.settings)
     dump = _dump_of(program, options)
     reproducers = options.reproducers or options.dump
     if reproducers is None:
