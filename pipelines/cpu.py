@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from mlirstack.passes.asserts import AssertsToErrors
 from mlirstack.passes.bfloat_bits import BfloatBits
+from mlirstack.passes.debug_lines import DebugLines
 from mlirstack.passes.entry import DescribeEntries, ExportEntries
 from mlirstack.passes.hoist_parameters import HoistParameters
 from mlirstack.passes.llvm_ir import TranslateToLlvmIr
 from mlirstack.passes.loop_order import OrderLoops
 from mlirstack.passes.native_code import CompileObject, Disassemble
 from mlirstack.passes.outline import OutlineKernels
+from mlirstack.passes.restore_locations import RestoreLocations
+from mlirstack.passes.share_locations import ShareLocations
 from mlirstack.passes.vector_math import VectorMath
 from mlirstack.pipeline.stage import Pipeline, Stage
 from mlirstack.pipeline.step import Pass
@@ -35,6 +38,7 @@ PACKED = Stage(
         HoistParameters(),
         Pass("canonicalize"),
         Pass("cse"),
+        RestoreLocations(),
     ),
     "contractions over register tiles; weights are packed in @prepare",
 )
@@ -47,9 +51,11 @@ KERNELS = Stage(
         OutlineKernels(),
         Pass("canonicalize"),
         Pass("cse"),
-        # Repeated layers become one kernel, called several times.
+        # Repeated layers become one kernel, called several times; it stands for the lines of all.
+        ShareLocations(),
         Pass("duplicate-function-elimination"),
         Pass("symbol-dce"),
+        RestoreLocations(),
     ),
     "each fused region is a function that writes into its last argument",
 )
@@ -65,6 +71,7 @@ TILED = Stage(
         Pass("cse"),
         # What is not tiled becomes plain loops, in an order that LLVM can vectorize.
         OrderLoops(),
+        RestoreLocations(),
     ),
     "loops around linalg ops of register size, by kernel class; what no schedule fits stays whole",
 )
@@ -72,7 +79,7 @@ TILED = Stage(
 VECTORIZED = Stage(
     "vectorized",
     "vector",
-    (VectorizeKernels(),),
+    (VectorizeKernels(), RestoreLocations()),
     "vector ops in the loops, accumulators in loop variables",
 )
 
@@ -87,6 +94,7 @@ BUFFERIZED = Stage(
         Pass("canonicalize"),
         Pass("cse"),
         DescribeEntries(),
+        RestoreLocations(),
     ),
     "memrefs with explicit allocation and release; results are arguments where their shape is known",
 )
@@ -108,6 +116,7 @@ LOOPS = Stage(
         Pass("convert-linalg-to-loops", on=FUNCTION),
         Pass("canonicalize"),
         Pass("cse"),
+        RestoreLocations(),
     ),
     "loops over scalars for everything that is not vectors already",
 )
@@ -165,12 +174,13 @@ def _llvm(threads: int) -> Stage:
             Pass("canonicalize"),
             ExportEntries(),
             Pass("symbol-dce"),
+            RestoreLocations(),
         ),
         "LLVM dialect: one function per kernel, entry points that take one pointer",
     )
 
 
-LLVMIR = Stage("llvmir", "llvmir", (TranslateToLlvmIr(),), "LLVM IR, before LLVM's own optimizations")
+LLVMIR = Stage("llvmir", "llvmir", (DebugLines(), TranslateToLlvmIr()), "LLVM IR, before LLVM's own optimizations")
 ASM = Stage("asm", "asm", (Disassemble(),), "disassembly of the object: what runs")
 
 

@@ -22,10 +22,13 @@ from mlirstack.passes.cuda.planned import TabulateKernels, WritePlan
 from mlirstack.passes.cuda.ptx import CompilePtx
 from mlirstack.passes.cuda.sass import DisassembleCubin
 from mlirstack.passes.cuda.shared_buffers import SharedGlobals, SinkSharedBuffers
+from mlirstack.passes.debug_lines import DIRECTIVES, DebugLines
 from mlirstack.passes.entry import DescribeEntries
 from mlirstack.passes.fold_casts import FoldCasts
 from mlirstack.passes.fold_transposes import FoldTransposes
+from mlirstack.passes.restore_locations import RestoreLocations
 from mlirstack.passes.settle_broadcasts import SettleBroadcasts
+from mlirstack.passes.share_locations import ShareLocations
 from mlirstack.passes.sink_expansions import SinkExpansions
 from mlirstack.pipeline.stage import Pipeline, Stage
 from mlirstack.pipeline.step import Pass
@@ -62,6 +65,7 @@ FLATTENED = Stage(
         FoldCasts(),
         Pass("canonicalize"),
         Pass("cse"),
+        RestoreLocations(),
     ),
     "reshapes and casts no longer stand between ops that one kernel can compute",
 )
@@ -77,6 +81,7 @@ BUFFERIZED = Stage(
         DescribeEntries(),
         # What bufferization copies between kernels, and what it leaves between them, is work for kernels as well.
         OutlineCopies(),
+        RestoreLocations(),
     ),
     "memrefs; entry points hold allocations, views, contiguous copies, checks, and calls of kernels",
 )
@@ -90,12 +95,20 @@ GPU = Stage(
         Pass("canonicalize", on=FUNCTION),
         Pass("cse", on=FUNCTION),
         Pass("symbol-dce"),
+        RestoreLocations(),
     ),
     "kernels in gpu.module, launched by host functions that are straight lines",
 )
 
-NVVM = Stage("nvvm", "nvvm", NVVM_STEPS, "kernels in the LLVM and NVVM dialects, host functions as before")
-LLVMIR = Stage("llvmir", "llvmir", (TranslateKernels(),), "LLVM IR of all kernels, the host functions as a launch plan")
+NVVM = Stage(
+    "nvvm", "nvvm", (*NVVM_STEPS, RestoreLocations()), "kernels in the LLVM and NVVM dialects, host functions as before"
+)
+LLVMIR = Stage(
+    "llvmir",
+    "llvmir",
+    (DebugLines(DIRECTIVES), TranslateKernels()),
+    "LLVM IR of all kernels, the host functions as a launch plan",
+)
 SASS = Stage("sass", "sass", (DisassembleCubin(),), "disassembly of the cubin: what runs")
 TABLE = Stage("table", "table", (TabulateKernels(),), "per kernel: registers, shared memory, occupancy, bytes, FLOPs, bound")
 PLAN = Stage("plan", "plan", (WritePlan(),), "launch plan: buffers, launches in order, constants, as the run time reads it")
@@ -111,9 +124,11 @@ def _dispatches(arch: str, prefer: str) -> Stage:
             FormDispatches(arch, prefer),
             Pass("canonicalize"),
             Pass("cse"),
-            # Repeated layers become one kernel, launched several times.
+            # Repeated layers become one kernel, launched several times; it stands for the lines of all.
+            ShareLocations(),
             Pass("duplicate-function-elimination"),
             Pass("symbol-dce"),
+            RestoreLocations(),
         ),
         "each region that one kernel computes is a function with a class and a schedule",
     )
@@ -172,7 +187,7 @@ def cuda_pipeline(
     mapped = Stage(
         "mapped",
         "tiles" if by_transform else "gpu",
-        (MapKernels(chip), Pass("canonicalize"), Pass("cse")),
+        (MapKernels(chip), Pass("canonicalize"), Pass("cse"), RestoreLocations()),
         "blocks, warps and threads; loads, stores and tensor-core ops",
     )
     ptx = Stage("ptx", "ptx", (CompilePtx(chip),), "PTX, optimized by LLVM")

@@ -11,6 +11,7 @@ from mlirstack.errors import UsageError
 from mlirstack.frontend.import_fx import ImportFx
 from mlirstack.frontend.narrow import NarrowConstants
 from mlirstack.ir.level import LEVELS
+from mlirstack.passes.restore_locations import RestoreLocations
 from mlirstack.pipeline.stage import Pipeline, Stage
 from mlirstack.pipeline.step import Pass
 
@@ -42,6 +43,7 @@ def _torch_stage(legal_ops: tuple[str, ...] = ()) -> Stage:
             # After decomposing: finds the few patterns that lower better as one op.
             Pass("torch-recompose-complex-ops", on=FUNCTION),
             Pass("canonicalize", on=FUNCTION),
+            RestoreLocations(),
         ),
         "torch dialect, reduced to the ops that back ends lower",
     )
@@ -65,6 +67,7 @@ TORCH_TO_TOSA = Stage(
         Pass("canonicalize", on=FUNCTION),
         Pass("torch-finalizing-backend-type-conversion", on=FUNCTION),
         Pass("torch-verify-tosa-backend-contract"),
+        RestoreLocations(),
     ),
     "TOSA: the whole graph must legalize",
 )
@@ -92,6 +95,7 @@ TOSA_TO_LINALG = Stage(
         Pass("tosa-to-scf", on=FUNCTION),
         Pass("canonicalize"),
         Pass("cse"),
+        RestoreLocations(),
     ),
     "linalg on tensors, by way of TOSA",
 )
@@ -123,6 +127,7 @@ TORCH_TO_LINALG = Stage(
         Pass("torch-verify-linalg-on-tensors-backend-contract"),
         # Numbers of the model arrive as float64 constants that are rounded in loop bodies.
         NarrowConstants(),
+        RestoreLocations(),
     ),
     "linalg on tensors, straight from the torch dialect",
 )

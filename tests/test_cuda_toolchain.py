@@ -306,7 +306,7 @@ def test_broken_ptx_names_the_line_and_the_command() -> None:
     with pytest.raises(StageError) as caught:
         AssembleCubin().translate(broken)
     assert f"PTX line {line}" in caught.value.message and "ld.shared.b33" in caught.value.message
-    assert caught.value.hint is not None and "ptxas -v -arch=sm_90a input.ptx -o output.cubin" in caught.value.hint
+    assert caught.value.hint is not None and "ptxas -v -lineinfo -arch=sm_90a input.ptx -o output.cubin" in caught.value.hint
     assert CompilePtx().command("x.ll") == "mlirstack-translate x.ll --llvmir-to-ptx --mcpu=sm_90a --mattr=+ptx83 --O=3"
     assert AssembleCubin().command("x.ptx") == "ptxas -v -arch=sm_90a x.ptx -o output.cubin"
 

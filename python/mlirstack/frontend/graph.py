@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import torch
@@ -34,7 +35,7 @@ class FxGraph:
     random_ops: tuple[UnsupportedOp, ...] = ()
     mutated: frozenset[str] = frozenset()
 
-    @property
+    @cached_property
     def text(self) -> str:
         """Python text: one comment line an argument (parameters by name), then the graph with source lines."""
         header = "\n".join(
@@ -42,6 +43,27 @@ class FxGraph:
             for node, spec in zip(placeholders(self.module.graph), self.arguments, strict=True)
         )
         return header + "\n" + self.module.print_readable(print_output=False)
+
+    def node_lines(self) -> dict[fx.Node, int]:
+        """The line of :attr:`text`, counted from 1, on which each node stands that the text shows on one of its own."""
+        lines = [line.strip() for line in self.text.splitlines()]
+        found: dict[fx.Node, int] = {}
+        at = 0
+        for node in printed_nodes(self.module):
+            # Names are unique in a graph only; the text shows graphs and nodes in the order in which we see them.
+            heads = (f"{node.name}: ", f"{node.name} = ")
+            position = next((i for i in range(at, len(lines)) if lines[i].startswith(heads)), None)
+            if position is not None:
+                found[node], at = position + 1, position + 1
+        return found
+
+
+def printed_nodes(module: fx.GraphModule) -> Iterator[fx.Node]:
+    """The nodes of ``module`` and of the graphs inside it, in the order in which they are printed."""
+    yield from (node for node in module.graph.nodes if node.op not in ("placeholder", "output"))
+    for child in module.children():
+        if isinstance(child, fx.GraphModule):
+            yield from printed_nodes(child)
 
 
 def placeholders(graph: fx.Graph) -> list[fx.Node]:
@@ -61,10 +83,15 @@ def calls(module: torch.nn.Module) -> Iterator[fx.Node]:
             yield from (node for node in child.graph.nodes if node.op == "call_function")
 
 
+def node_frames(node: fx.Node) -> list[SourceLine]:
+    """The Python calls that led to ``node``, outermost first."""
+    frames = [SourceLine(file, int(line)) for file, line in _FRAME.findall(node.meta.get("stack_trace") or "")]
+    return [frame for frame in frames if not frame.file.startswith("torch/")]  # the mark of what export put in
+
+
 def node_source(node: fx.Node) -> SourceLine | None:
     """The user's innermost line that ``node`` comes from; frames inside torch only if there is no other."""
-    frames = [SourceLine(file, int(line)) for file, line in _FRAME.findall(node.meta.get("stack_trace") or "")]
-    frames = [frame for frame in frames if not frame.file.startswith("torch/")]  # the mark of what export put in
+    frames = node_frames(node)
     for frame in reversed(frames):
         if not frame.file.startswith(_TORCH):
             return frame

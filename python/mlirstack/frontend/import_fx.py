@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from mlirstack.bindings import fx_importer, new_context
+from mlirstack.bindings import fx_importer, ir, new_context
 from mlirstack.errors import Diagnostic, StageError
 from mlirstack.frontend.program import ENTRY
 from mlirstack.ir.ops import function
@@ -21,6 +21,8 @@ from mlirstack.pipeline.step import Translation
 if TYPE_CHECKING:
     from torch import fx
 
+    from mlirstack.frontend.graph import FxGraph
+
 
 @dataclass(frozen=True)
 class ImportFx(Translation):
@@ -28,6 +30,9 @@ class ImportFx(Translation):
 
     Arguments that hold parameters carry ``mlirstack.parameter = "fc1.weight"``, unless the program writes to them; the
     passes down to linalg keep it.
+
+    A location is the stack of Python calls that led to a node.  Torch knows their lines but no columns; what stands for the
+    column is the node, by its line in the dump of the exported graph.
     """
 
     name: ClassVar[str] = "mlirstack-import-fx"
@@ -39,6 +44,7 @@ class ImportFx(Translation):
         assert isinstance(payload, FxGraph)
         graph_module = copy.deepcopy(payload.module)  # the importer rewrites what it reads
         importer = fx_importer()(context=new_context())
+        _locate_nodes(importer, _lines_in_dump(payload, graph_module))
         try:
             importer.import_graph_module(graph_module, func_name=ENTRY)
         except (NotImplementedError, AssertionError, KeyError, ValueError, TypeError, RuntimeError) as error:
@@ -48,6 +54,34 @@ class ImportFx(Translation):
         constant = {i: name for i, name in parameters.items() if name not in payload.mutated}
         mark_parameters(function(module, ENTRY), constant)
         return module
+
+
+_HEADING = 1  # lines above the graph's text in a dump
+
+
+def _lines_in_dump(graph: FxGraph, copied: fx.GraphModule) -> dict[fx.Node, int]:
+    """The line on which each node of ``copied``, a copy of the graph's module, stands in the dump of ``graph``."""
+    from mlirstack.frontend.graph import printed_nodes
+
+    lines = graph.node_lines()
+    pairs = zip(printed_nodes(graph.module), printed_nodes(copied), strict=True)
+    return {twin: lines[node] + _HEADING for node, twin in pairs if node in lines}
+
+
+def _locate_nodes(importer: Any, lines: dict[fx.Node, int]) -> None:
+    """Make ``importer`` give each node's operations locations with ``lines`` as columns."""
+    from mlirstack.frontend.graph import node_frames
+
+    class NodeLocations(type(importer._cc)):  # type: ignore[misc]
+        def get_node_location(self, node: fx.Node) -> Any | None:
+            frames = [
+                ir.Location.file(frame.file, frame.line, lines.get(node, 0), context=self._c) for frame in node_frames(node)
+            ]
+            if len(frames) > 1:
+                return ir.Location.callsite(frames[-1], frames[-2::-1], context=self._c)
+            return frames[0] if frames else None  # None: as the node before
+
+    importer._cc = NodeLocations(importer._cc._c, py_attr_tracker=importer._py_attr_tracker)
 
 
 def _import_error(error: Exception) -> StageError:

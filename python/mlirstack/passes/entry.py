@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlirstack.bindings import ir
-from mlirstack.ir.ops import function
+from mlirstack.ir.ops import function, walk
 from mlirstack.passes import abi, functions
 from mlirstack.pipeline.step import PythonPass
 
@@ -164,7 +164,10 @@ def _wrap(module: Any, name: str, callee: Any) -> None:
     wrapper = f"llvm.func @{abi.SYMBOL_PREFIX}{name}(%frame: !llvm.ptr) {{\n{body}\n}}"
     # Parsed beside a declaration, because the call must refer to something.
     parsed = ir.Module.parse(f"{declaration}\n{wrapper}")
-    module.body.append(parsed.body.operations[1].operation.detach_from_parent())
+    entry = parsed.body.operations[1].operation.detach_from_parent()
+    module.body.append(entry)
+    for op in (entry, *walk(entry)):
+        op.location = callee.location
 
 
 def _seal_kernel(kernel: Any) -> None:

@@ -95,7 +95,7 @@ def assemble(ptx: str, arch: str) -> tuple[bytes, dict[str, KernelResources]]:
 
 
 def _command(ptxas: str, arch: str, source: str, output: str) -> list[str]:
-    return [ptxas, "-v", f"-arch={arch}", source, "-o", output]
+    return [ptxas, "-v", "-lineinfo", f"-arch={arch}", source, "-o", output]
 
 
 _KERNEL = re.compile(r"Compiling entry function '([^']+)'")

@@ -1,0 +1,149 @@
+"""MLIR locations as plain Python data: which lines of the user's program an operation comes from.
+
+A location goes in, the call stacks it holds come out, innermost line first.  torch-mlir gives every operation the stack of
+Python calls that led to it; fusing operations fuses their locations, so that one operation can come from several lines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from mlirstack.bindings import ir
+from mlirstack.errors import SourceLine
+
+_LIBRARY = "/site-packages/torch/"  # frames inside torch itself say nothing to the user
+_NOWHERE = ("-", "<eval_with_key>")  # text that was parsed from memory
+
+
+@dataclass(frozen=True)
+class Origin:
+    """One place that an operation comes from: the calls that led to it, innermost first.
+
+    The column of a line of a Torch model is the line of the FX node in the exported graph's text (0: none), because Torch
+    knows no columns: see :class:`mlirstack.frontend.import_fx.ImportFx`.
+    """
+
+    frames: tuple[SourceLine, ...]
+
+    @property
+    def line(self) -> SourceLine:
+        """The innermost line of the user's program; a line inside torch only if there is no other."""
+        return next(iter(self.user_frames), self.frames[0])
+
+    @property
+    def user_frames(self) -> tuple[SourceLine, ...]:
+        """The frames outside torch."""
+        return tuple(frame for frame in self.frames if _LIBRARY not in frame.file)
+
+
+def origins(location: Any) -> tuple[Origin, ...]:
+    """The places that ``location`` (a Location, or its text) names, in order, each once; empty where it names none."""
+    return _origins(str(location))
+
+
+@lru_cache(maxsize=65536)
+def _origins(text: str) -> tuple[Origin, ...]:
+    body = text[4:-1] if text.startswith("loc(") else text
+    stacks = (tuple(f for f in frames if f.file not in _NOWHERE) for frames in _Scanner(body).location())
+    return tuple(dict.fromkeys(Origin(frames) for frames in stacks if frames))
+
+
+class OriginCache:
+    """:func:`origins` of operations: a module has many of them, and few locations."""
+
+    def __init__(self) -> None:
+        self._known: dict[Any, tuple[Origin, ...]] = {}
+
+    def __call__(self, op: Any) -> tuple[Origin, ...]:
+        """The places that ``op`` comes from."""
+        location = op.location
+        key = location.attr  # locations themselves are equal, but do not hash equal
+        if key not in self._known:
+            self._known[key] = origins(location)
+        return self._known[key]
+
+
+def fused_location(locations: Iterable[Any], context: Any) -> Any:
+    """One location that holds all of ``locations``; unknown if there is none."""
+    distinct = list({location.attr: location for location in locations}.values())
+    if len(distinct) == 1:
+        return distinct[0]
+    return ir.Location.fused(distinct, context=context) if distinct else ir.Location.unknown(context)
+
+
+class _Scanner:
+    """Reads the text of a location (MLIR's grammar of location attributes), from left to right."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.at = 0
+
+    def location(self) -> list[tuple[SourceLine, ...]]:
+        """The call stacks of the location that begins here."""
+        if self._take("callsite("):
+            callees = self.location()
+            self._take(" at ")
+            callers = self.location()
+            self._take(")")
+            return [callee + caller for callee in callees or [()] for caller in callers or [()]]
+        if self._take("fused"):
+            if self._take("<"):
+                self._skip_metadata()
+            self._take("[")
+            found = []
+            while not self._take("]"):
+                found += self.location()
+                if not self._take(", ") and not self.text.startswith("]", self.at):
+                    break
+            return found
+        if self.text.startswith('"', self.at):
+            return self._named()
+        self.at += len("unknown")
+        return []
+
+    def _named(self) -> list[tuple[SourceLine, ...]]:
+        """``"file":line:column``, also with an end, or ``"name"(location)``."""
+        name = self._string()
+        if self._take("("):
+            inner = self.location()
+            self._take(")")
+            return inner
+        if not self._take(":"):
+            return []
+        line, column = self._number(), 0
+        if self._take(":"):
+            column = self._number()
+        if self._take(" to "):
+            while self.at < len(self.text) and self.text[self.at] in ":0123456789":
+                self.at += 1
+        return [(SourceLine(name, line, column),)]
+
+    def _take(self, word: str) -> bool:
+        found = self.text.startswith(word, self.at)
+        self.at += len(word) if found else 0
+        return found
+
+    def _number(self) -> int:
+        begin = self.at
+        while self.at < len(self.text) and self.text[self.at].isdigit():
+            self.at += 1
+        return int(self.text[begin : self.at] or 0)
+
+    def _string(self) -> str:
+        begin = self.at = self.at + 1
+        while self.at < len(self.text) and self.text[self.at] != '"':
+            self.at += 2 if self.text[self.at] == "\\" else 1
+        self.at += 1
+        return self.text[begin : self.at - 1]
+
+    def _skip_metadata(self) -> None:
+        depth = 1
+        while depth and self.at < len(self.text):
+            if self.text[self.at] == '"':
+                self._string()
+                continue
+            depth += {"<": 1, ">": -1}.get(self.text[self.at], 0)
+            self.at += 1
