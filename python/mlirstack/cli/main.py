@@ -13,6 +13,7 @@ from typer.core import TyperGroup
 _COMMANDS = {
     "lower": "mlirstack.cli.lower",
     "compare": "mlirstack.cli.compare",
+    "bisect": "mlirstack.cli.bisect",
     "tune": "mlirstack.cli.tune",
     "pipelines": "mlirstack.cli.pipelines",
     "checks": "mlirstack.cli.checks",
@@ -21,6 +22,7 @@ _COMMANDS = {
 _SUMMARIES = {
     "lower": "Lower a model stage by stage; write one numbered file per stage.",
     "compare": "Compare targets with eager: error, compile time, run time.",
+    "bisect": "Find the first stage, pass and op whose answer leaves eager's.",
     "tune": "Time kernels in all ways worth trying; keep the fastest in a table.",
     "pipelines": "Print the stage tables, with the pass pipeline of each stage.",
     "checks": "Write the CHECK lines of a FileCheck test; lint such tests.",

@@ -27,7 +27,7 @@ def as_json(report: Report) -> dict[str, Any]:
         "threads": report.threads,
         "results": [asdict(result) for result in report.results],
     }
-    plain: dict[str, Any] = _plain(data)
+    plain: dict[str, Any] = plain_data(data)
     return plain
 
 
@@ -112,12 +112,12 @@ def _number(value: float | None) -> str:
     return "-" if value is None else "0" if value == 0 else f"{value:.1e}"
 
 
-def _plain(value: Any) -> Any:
+def plain_data(value: Any) -> Any:
     """JSON has no NaN and no infinity."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
+        return {key: plain_data(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
+        return [plain_data(item) for item in value]
     return value

@@ -19,17 +19,16 @@ from mlirstack.pipeline.step import Schedule
 
 @dataclass(frozen=True)
 class OrderLoops(Schedule):
-    """Before: kernels of class "other".  After: reductions there whose operands all have unit stride, or none, along one
-    parallel loop have it innermost."""
+    """Before: kernels of class "other", or with ``everywhere`` any functions.  After: reductions there whose operands all
+    have unit stride, or none, along one parallel loop have it innermost."""
 
     name: ClassVar[str] = "mlirstack-order-loops"
+    everywhere: bool = False
 
     def build(self, module: Any) -> str | None:
         lines: list[str] = []
         for function in functions(module):
-            if KERNEL_ATTRIBUTE not in function.attributes:
-                continue
-            if ir.StringAttr(function.attributes[KERNEL_ATTRIBUTE]).value != OTHER:
+            if not (self.everywhere or _is_kernel_without_schedule(function)):
                 continue
             orders = [innermost_last(op) for op in walk(function) if op.name == "linalg.generic"]
             if any(orders):
@@ -42,6 +41,11 @@ class OrderLoops(Schedule):
             f"  transform.named_sequence @__transform_main(%module: !transform.any_op) {{\n{body}\n"
             "    transform.yield\n  }\n}\n"
         )
+
+
+def _is_kernel_without_schedule(function: Any) -> bool:
+    attributes = function.attributes
+    return KERNEL_ATTRIBUTE in attributes and ir.StringAttr(attributes[KERNEL_ATTRIBUTE]).value == OTHER
 
 
 def innermost_last(op: Any) -> list[int] | None:

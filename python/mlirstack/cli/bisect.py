@@ -1,0 +1,73 @@
+"""``mlirstack bisect``: the first stage, pass and op of a lowering whose answer leaves eager's."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mlirstack.cli.common import console, key_values, progress, run_command, write_json
+from mlirstack.lowering import LowerOptions
+from mlirstack.pipeline.dump import prepare_directory
+from mlirstack.worker import Job, Worker
+
+EXAMPLES = """
+Examples:
+
+  mlirstack bisect zoo:tiny_mlp_small --target cpu
+
+  mlirstack bisect model.py:Net --target cpu --override fused=edited.mlir --op
+
+  mlirstack bisect zoo:sdpa --target cpu --plot growth.svg --json growth.json
+
+Exit status: 0 all stages are right, 1 one is wrong, 3 the lowering itself fails.
+"""
+
+
+def bisect(
+    model: Annotated[str, typer.Argument(help="model reference; an .mlir file is compared with itself before any stage")],
+    target: Annotated[str, typer.Option("--target", help="cpu, iree-cpu, cuda:sm_90a")] = "cpu",
+    route: Annotated[str, typer.Option("--route", help="auto, tosa or linalg")] = "auto",
+    override: Annotated[list[str] | None, typer.Option("--override", help="STAGE=FILE: replace a stage's result")] = None,
+    op: Annotated[bool, typer.Option("--op", help="also find the first op whose value differs")] = False,
+    dump: Annotated[Path | None, typer.Option("--dump", help="keep the dump of the lowering there")] = None,
+    reproducers: Annotated[
+        Path | None, typer.Option("--reproducers", help="directory for the reproducer of a wrong stage")
+    ] = None,
+    plot: Annotated[Path | None, typer.Option("--plot", help="write the growth of the error to this .svg file")] = None,
+    dynamic: Annotated[list[str] | None, typer.Option("--dynamic", help="x:0=1..64: a dynamic dimension")] = None,
+    threads: Annotated[int, typer.Option("--threads", min=1, help="threads of the generated code")] = 1,
+    seed: Annotated[int, typer.Option("--seed", help="seed of weights and inputs")] = 0,
+    dtype: Annotated[str | None, typer.Option("--dtype", help="dtype of weights and inputs: float16, bfloat16, …")] = None,
+    json_file: Annotated[Path | None, typer.Option("--json", help="write the result as JSON ('-': stdout)")] = None,
+) -> None:
+    """Execute the module as it stands after every stage, compare with eager, name the first wrong stage and its pass."""
+
+    def body() -> int:
+        from mlirstack.compare.bisect.model import Options, bisect_model
+        from mlirstack.compare.bisect.table import as_json, print_bisection, write_plot
+        from mlirstack.frontend.references import load
+
+        overrides = {stage: Path(file) for stage, file in key_values(override or [], "STAGE=FILE").items()}
+        kept = reproducers or Path(tempfile.gettempdir()) / "mlirstack-reproducers" / f"bisect-{Path(model).name}-{target}"
+        lower = LowerOptions(target, route, threads, overrides=overrides, dump=prepare_directory(dump) if dump else None)
+        job = Job(model, None, seed=seed, dtype=dtype, dynamic=key_values(dynamic or [], "NAME:DIM=LOW..HIGH"))
+        with Worker() as worker, progress(f"bisecting {model}") as tell:
+            source = load(model, seed=seed, dtype=dtype, dynamic=job.dynamic)
+
+            def compile_(options: LowerOptions, bundle: Path) -> None:
+                options = LowerOptions(**{**vars(options), "crash_safe": True, "reproducers": kept})
+                worker.run(Job(**{**vars(job), "options": options, "bundle": bundle}), tell)
+
+            options = Options(lower, ops=op, seed=seed, reproducers=kept)
+            found = bisect_model(source, options, compile_, lambda doing: tell("before", doing, 0.0))
+        if str(json_file) != "-":
+            print_bisection(found, console)
+        if plot:
+            write_plot(found, plot)
+        write_json(json_file, as_json(found))
+        return found.exit_status
+
+    run_command(body)

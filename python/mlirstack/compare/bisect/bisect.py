@@ -1,0 +1,229 @@
+"""The bisection itself: every stage of a dump is executed, the first wrong one is narrowed to a pass and to an op.
+
+Comes in: a dump (:mod:`mlirstack.pipeline.dump`), the program it was made of, a :class:`Subject`.  Goes out: a
+:class:`Bisection`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from mlirstack.compare.accuracy import Answer
+from mlirstack.compare.bisect.executor import Executor
+from mlirstack.compare.bisect.graph import graph_values, graph_verdict
+from mlirstack.compare.bisect.results import Bisection, OpFinding, Verdict, first_wrong
+from mlirstack.compare.bisect.subject import Subject, subject_of_module
+from mlirstack.errors import WorkerLostError
+from mlirstack.frontend.import_fx import ImportFx
+from mlirstack.frontend.program import Program
+from mlirstack.ir.level import LEVELS
+from mlirstack.ir.text import module_bytecode
+from mlirstack.pipeline.dump import TRACE
+from mlirstack.pipeline.step import Translation
+from mlirstack.targets.base import Target
+from mlirstack.targets.registry import create_target
+
+Tell = Callable[[str], None]
+
+# What the plain path takes to this machine's code.  Not here: levels of a GPU, of IREE, and listings.
+PLAIN_LEVELS = ("torch", "tosa", "linalg", "vector", "buffer", "scf", "llvm")
+NATIVE_LEVELS = ("llvmir", "object")  # of a table that ends in an object for this machine
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to bisect: ``dump`` of a lowering to ``target``, the ``bundle`` built from it (None: it failed), and whether
+    to look for the op.  ``overridden`` stages hold what the user gave, not what passes made."""
+
+    program: Program
+    target: str
+    dump: Path
+    bundle: Path | None = None
+    ops: bool = False
+    overridden: frozenset[str] = frozenset()
+    failure: str | None = None
+    threads: int = 1
+
+
+@dataclass(frozen=True)
+class _StageFile:
+    name: str
+    level: str
+    file: Path
+
+
+def bisect_dump(
+    request: Request, subject: Subject, scratch: Path, reproducers: Path | None = None, tell: Tell = lambda doing: None
+) -> Bisection:
+    """Execute every stage of the dump; files that are only needed meanwhile go to ``scratch``.
+
+    With ``reproducers`` a wrong stage leaves a reproducer below that directory.
+    """
+    trace = json.loads((request.dump / TRACE).read_text())
+    target = create_target(request.target, threads=request.threads)
+    stages = list(_stage_files(request.dump, trace))
+    route = trace["route"] or ("tosa" if any(s.name == "tosa" for s in stages) else "linalg")
+    with Executor(subject, scratch, request.target) as executor:
+        verdicts = tuple(_verdicts(request, subject, stages, target, executor, tell))
+        wrong, suspects = first_wrong(verdicts)
+        found = Bisection(
+            request.program.name,
+            request.target,
+            route,
+            _reference_text(subject),
+            verdicts,
+            first_wrong_stage=wrong,
+            suspects=suspects,
+            failure=request.failure,
+        )
+        if wrong is None:
+            return found
+        names = [stage.name for stage in stages]
+        at = names.index(wrong)
+        if wrong not in request.overridden and at > 0 and stages[at].level in PLAIN_LEVELS:
+            found = _narrowed(found, stages[at - 1], executor, request, target, tell)
+        return _with_op(found, stages, at, executor, request, subject, tell) if request.ops else found
+
+
+def module_subject(program: Program, target: str, scratch: Path, seed: int) -> Subject:
+    """The subject of a program that is an MLIR file: its own answer, before any stage, is what the stages must keep."""
+    file = scratch / "given.mlirbc"
+    file.write_bytes(module_bytecode(program.payload))
+
+    def run(subject: Subject) -> Answer:
+        answer = scratch / "answer.pt"
+        with Executor(subject, scratch, target) as executor:
+            executor.keep_answer(file, program.level, answer)
+        kept: Answer = torch.load(answer, weights_only=False)
+        return kept
+
+    return subject_of_module(program, run, seed=seed)
+
+
+def _reference_text(subject: Subject) -> str:
+    expected = subject.expected
+    return expected.note or f"eager in {expected.precision}" if expected.precision == "as is" else f"eager in {expected.precision}"
+
+
+def _stage_files(dump: Path, trace: dict[str, Any]) -> Iterator[_StageFile]:
+    for entry in trace["stages"]:
+        level = LEVELS[entry["level"]]
+        extension = "mlirbc" if level.is_module or level.foreign else level.extension
+        complete = dump / "replay" / f"{entry['index']:02d}-{entry['name']}.{extension}"
+        yield _StageFile(entry["name"], entry["level"], complete if complete.is_file() else dump / entry["file"])
+
+
+def _verdicts(
+    request: Request, subject: Subject, stages: Sequence[_StageFile], target: Target, executor: Executor, tell: Tell
+) -> Iterator[Verdict]:
+    native = any(stage.level == "object" for stage in stages)
+    earlier: tuple[bytes, Verdict] | None = None  # a stage that changes nothing is not executed again
+    for stage in stages:
+        tell(stage.name)
+        if stage.level == "fx":
+            yield replace(graph_verdict(stage.name, request.program, subject), level="fx")
+            continue
+        is_artifact = stage is stages[-1] and request.bundle is not None
+        if stage.level in PLAIN_LEVELS or (native and stage.level in NATIVE_LEVELS and not is_artifact):
+            data = stage.file.read_bytes()
+            if earlier is None or earlier[0] != data:
+                earlier = data, executor.verdict(stage.name, stage.file, stage.level)
+            yield replace(earlier[1], name=stage.name, level=stage.level)
+            continue
+        reason = target.available()
+        if reason:
+            yield Verdict(stage.name, "needs a device", reason=reason, level=stage.level)
+        elif is_artifact and request.bundle is not None:
+            yield replace(executor.verdict(stage.name, request.bundle, ""), level=stage.level)
+        else:
+            yield Verdict(stage.name, "not executed", reason="runs as part of the artifact only", level=stage.level)
+
+
+# ----------------------------------------------------------------------------------------------------------------- passes
+
+
+def _narrowed(
+    found: Bisection, before: _StageFile, executor: Executor, request: Request, target: Target, tell: Tell
+) -> Bisection:
+    """Run the passes of the first wrong stage one by one on what the stage before it left."""
+    assert found.first_wrong_stage is not None
+    pipeline = target.pipeline(found.route, request.program.level)
+    stage = pipeline.stages[pipeline.index(found.first_wrong_stage)]
+    verdicts: list[Verdict] = []
+    file = before.file
+    if any(isinstance(step, Translation) and not isinstance(step, ImportFx) for step in stage.steps):
+        return found
+    for index, step in enumerate(stage.steps):
+        tell(f"{stage.name}: {step.name}")
+        output = executor.scratch / f"pass-{index:02d}.mlirbc"
+        if isinstance(step, ImportFx):  # the graph is in this process, and so is what imports it
+            output.write_bytes(module_bytecode(step.translate(request.program.payload)))
+            verdicts.append(replace(executor.verdict(step.name, output, stage.level_name), level=stage.level_name))
+            file = output
+            if verdicts[-1].is_wrong:
+                break
+            continue
+        question = {"do": "pass", "target": request.target, "route": found.route, "from": request.program.level}
+        question |= {"stage": stage.name, "index": index, "file": str(file), "output": str(output)}
+        try:
+            answer = executor.ask(question)
+        except WorkerLostError as error:
+            verdicts.append(Verdict(step.name, "error", reason=f"the pass alone: {error.message}"))
+            break
+        if "error" in answer:
+            verdicts.append(Verdict(step.name, "error", reason=f"the pass alone: {answer['error']}"))
+            break
+        if answer["changed"]:
+            verdict = executor.verdict(step.name, output, stage.level_name)
+        else:
+            verdict = Verdict(step.name, "ok", reason="changes nothing") if not verdicts else _same(verdicts[-1], step.name)
+        verdicts.append(replace(verdict, level=stage.level_name))
+        file = output
+        if verdict.is_wrong:
+            break
+    guilty, _ = first_wrong(tuple(verdicts))
+    return replace(found, passes=tuple(verdicts), guilty=guilty)
+
+
+def _same(before: Verdict, name: str) -> Verdict:
+    return replace(before, name=name, reason="changes nothing" if before.status == "ok" else before.reason)
+
+
+# --------------------------------------------------------------------------------------------------------------------- op
+
+
+def _with_op(
+    found: Bisection,
+    stages: Sequence[_StageFile],
+    at: int,
+    executor: Executor,
+    request: Request,
+    subject: Subject,
+    tell: Tell,
+) -> Bisection:
+    """The first op of the wrong stage whose value neither the stage before it nor the exported graph has."""
+    stage = stages[at]
+    if stage.level not in ("tosa", "linalg", "vector"):
+        return replace(found, op_note=f"values can be compared on tensors; stage '{stage.name}' has none")
+    tell(f"{stage.name}: values of ops")
+    right = next((s for s in reversed(stages[:at]) if s.level in ("tosa", "linalg", "vector")), None)
+    values = ""
+    if request.program.level == "fx":
+        values = str(executor.scratch / "values.pt")
+        torch.save(graph_values(request.program, subject), values)
+    question = {"do": "op", "values": values, "right": str(right.file) if right else "", "wrong": str(stage.file)}
+    try:
+        answer = executor.ask(question)
+    except WorkerLostError as error:
+        return replace(found, op_note=f"comparing values: {error.message}")
+    if "error" in answer:
+        return replace(found, op_note=answer["error"])
+    if answer["found"] is None:
+        return replace(found, op_note=answer["note"])
+    return replace(found, op=OpFinding(stage.name, **answer["found"]))

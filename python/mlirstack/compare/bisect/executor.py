@@ -1,0 +1,73 @@
+"""The parent's end of the process that executes stages: questions go out, verdicts come back, a crash is a verdict too."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from mlirstack.compare.bisect.results import Status, Verdict
+from mlirstack.compare.bisect.subject import Subject
+from mlirstack.errors import StageError, WorkerLostError
+from mlirstack.supervised import Supervised
+
+SUBJECT_FILE = "subject.pt"
+TIMEOUT = 300.0  # seconds for lowering or executing one stage
+
+
+class Executor:
+    """Executes files of stages for one subject, in a process that is started anew after a crash."""
+
+    def __init__(self, subject: Subject, scratch: Path, target: str, *, timeout: float = TIMEOUT) -> None:
+        self.scratch, self.target = scratch, target
+        file = scratch / SUBJECT_FILE
+        subject.save(file)
+        # Kernels of the target itself use as many threads as they were compiled for; the plain path needs one.
+        self._process = Supervised([sys.executable, "-m", "mlirstack.compare.bisect.execute", str(file)], timeout=timeout)
+
+    def __enter__(self) -> Executor:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._process.close()
+
+    def verdict(self, name: str, file: Path, level: str) -> Verdict:
+        """Execute what ``file`` holds at ``level`` ("": a bundle) and judge the answer."""
+        started = time.perf_counter()
+        try:
+            answer = self.ask({"do": "run", "file": str(file), "level": level, "target": self.target})
+        except WorkerLostError as error:
+            verdict = _lost(name, error)
+        else:
+            if "error" in answer:
+                status: Status = "needs a device" if answer["unavailable"] else "error"
+                verdict = Verdict(name, status, reason=answer["error"])
+            else:
+                found = {key: answer[key] for key in ("rel_l2", "tolerance", "reason", "symptom")}
+                verdict = Verdict(name, "ok" if answer["ok"] else "wrong", **found)
+        return Verdict(**{**vars(verdict), "level": level, "seconds": time.perf_counter() - started})
+
+    def keep_answer(self, file: Path, level: str, output: Path) -> None:
+        """Execute ``file`` and write its answer to ``output``; :class:`StageError` where it gives none."""
+        question = {"do": "run", "file": str(file), "level": level, "target": self.target, "keep": str(output)}
+        try:
+            answer = self.ask(question)
+        except WorkerLostError as error:
+            raise StageError(_lost("", error).reason or "", stage="reference") from None
+        if "error" in answer:
+            raise StageError(answer["error"], stage="reference", hint="the plain path cannot execute this module")
+
+    def ask(self, question: dict[str, Any]) -> Any:
+        """Ask the process anything; :class:`WorkerLostError` where it dies or takes too long."""
+        return self._process.ask(question)
+
+
+def _lost(name: str, error: WorkerLostError) -> Verdict:
+    doing = f"while {error.doing}" if error.doing else "before it began"
+    if "no answer within" in error.message:
+        return Verdict(name, "timeout", reason=f"{error.message} {doing}")
+    if "died" in error.message:
+        what = "stage crashes when executed" if error.doing == "executing" else "the process crashed"
+        return Verdict(name, "crash", reason=f"{what}: {error.message} {doing}")
+    return Verdict(name, "error", reason=f"{error.message} {doing}")

@@ -1,0 +1,84 @@
+"""From a model to its bisection: eager's answer, the lowering with its dump, then every stage of it.
+
+How the model is compiled is the caller's: in this process, or in a worker that may crash.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch import nn
+
+from mlirstack.bundle.store import BundleInfo, write_bundle
+from mlirstack.compare.accuracy import reference
+from mlirstack.compare.bisect.bisect import Request, Tell, bisect_dump, module_subject
+from mlirstack.compare.bisect.results import Bisection
+from mlirstack.compare.bisect.subject import Subject
+from mlirstack.compare.keywords import positional
+from mlirstack.errors import MlirstackError, UsageError
+from mlirstack.frontend.program import Program
+from mlirstack.frontend.references import ModelSource
+from mlirstack.lowering import LowerOptions, build_program
+from mlirstack.pipeline.dump import TRACE
+from mlirstack.versions import versions
+
+Compile = Callable[[LowerOptions, Path], None]
+"""Lower with these options and write a bundle to the path; raises what the lowering raises."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """``lower``: target, route, overrides, and the dump (None: a temporary one).  ``ops``: look for the op.  ``seed``: of
+    the inputs of programs that are MLIR files.  ``reproducers``: where the reproducer of a wrong stage goes."""
+
+    lower: LowerOptions
+    ops: bool = False
+    seed: int = 0
+    reproducers: Path | None = None
+
+
+def bisect_model(
+    source: ModelSource | Program, options: Options, compile_: Compile | None = None, tell: Tell = lambda doing: None
+) -> Bisection:
+    """Bisect a model, compiling with ``compile_`` (in this process where there is none)."""
+    with tempfile.TemporaryDirectory(prefix="mlirstack-bisect-") as folder:
+        scratch = Path(folder)
+        tell("eager")
+        if isinstance(source, Program):
+            program = source
+            subject = module_subject(source, options.lower.target, scratch, options.seed)
+        else:
+            if not isinstance(source.eager, nn.Module):
+                raise UsageError(f"{source.name} is no module that eager could run")
+            expected = reference(positional(source.eager, source.kwargs), source.inputs)
+            program = source.program()
+            subject = Subject(program.signature, program.parameters, source.inputs, expected, source.kwargs)
+        dump = options.lower.dump or scratch / "dump"
+        lower = LowerOptions(**{**vars(options.lower), "dump": dump})
+        bundle: Path | None = scratch / "bundle"
+        failure = None
+        tell("lowering")
+        try:
+            (compile_ or _in_process(program))(lower, scratch / "bundle")
+        except UsageError:
+            raise
+        except MlirstackError as error:
+            if not (dump / TRACE).is_file():
+                raise
+            bundle, failure = None, str(error)
+        request = Request(
+            program, lower.target, dump, bundle, options.ops, frozenset(lower.overrides), failure, lower.threads
+        )
+        return bisect_dump(request, subject, scratch, options.reproducers, tell)
+
+
+def _in_process(program: Program) -> Compile:
+    def compile_(options: LowerOptions, bundle: Path) -> None:
+        lowering, artifact, _ = build_program(program, options)
+        info = BundleInfo(program.name, lowering.route, lowering.route_reason, versions())
+        write_bundle(bundle, artifact, program.signature, program.parameters, info)
+
+    return compile_

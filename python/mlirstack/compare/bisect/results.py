@@ -1,0 +1,105 @@
+"""What a bisection found, as plain frozen data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+Status = Literal["ok", "wrong", "crash", "error", "timeout", "needs a device", "not executed"]
+
+WRONG = ("wrong", "crash", "timeout")  # an answer that is not eager's, or none at all
+RAN = ("ok", *WRONG)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How the module after one stage (or one pass) does when it is executed.
+
+    ``status``: "ok"; "wrong" (outside of ``tolerance``); "crash" and "timeout" (of the process that executed it); "error"
+    (the plain path cannot lower it, or a check of the model failed); "needs a device"; "not executed" (it cannot be run by
+    itself).  ``reason`` says why, for all but "ok"; ``symptom`` names a known kind of wrong number.
+    """
+
+    name: str
+    status: Status
+    rel_l2: float | None = None
+    tolerance: float | None = None
+    reason: str | None = None
+    symptom: str | None = None
+    level: str = ""
+    seconds: float = 0.0
+
+    @property
+    def is_wrong(self) -> bool:
+        """Was it executed, without eager's answer?"""
+        return self.status in WRONG
+
+
+@dataclass(frozen=True)
+class OpFinding:
+    """The first op whose value is not the reference's.
+
+    ``confirmed``: with the reference's value in its place, the answer is right.
+    """
+
+    stage: str
+    op: str
+    text: str
+    location: str | None
+    rel_l2: float
+    confirmed: bool
+
+
+@dataclass(frozen=True)
+class Bisection:
+    """Every stage against eager in ``precision``.
+
+    ``first_wrong_stage`` is the first that was executed and is wrong; ``suspects`` are that stage and those right before it
+    that could not be executed.  ``passes`` are those of the first wrong stage, one verdict each, where it was narrowed;
+    ``guilty`` names the first wrong one of them.  ``failure``: the lowering ended early, with this message.
+    ``reproducer`` is a directory that 'mlirstack reproduce' and 'mlirstack reduce' read.
+    """
+
+    model: str
+    target: str
+    route: str
+    reference: str
+    stages: tuple[Verdict, ...]
+    first_wrong_stage: str | None = None
+    suspects: tuple[str, ...] = ()
+    passes: tuple[Verdict, ...] = ()
+    guilty: str | None = None
+    op: OpFinding | None = None
+    op_note: str | None = None
+    failure: str | None = None
+    reproducer: Path | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Is every stage that was executed right, down to the end?"""
+        return self.exit_status == 0
+
+    @property
+    def exit_status(self) -> int:
+        """0: all right; 1: a stage is wrong; 3: the lowering failed, or nothing could be executed."""
+        if self.first_wrong_stage is not None:
+            return 1
+        return 3 if self.failure or not any(stage.status == "ok" for stage in self.stages) else 0
+
+    def __getitem__(self, stage: str) -> Verdict:
+        """The verdict on one stage; KeyError if there is none."""
+        for verdict in self.stages:
+            if verdict.name == stage:
+                return verdict
+        raise KeyError(stage)
+
+
+def first_wrong(verdicts: tuple[Verdict, ...]) -> tuple[str | None, tuple[str, ...]]:
+    """The first wrong verdict's name, and the names of the suspects: it, and what was not executed right before it."""
+    between: list[str] = []
+    for verdict in verdicts:
+        if verdict.is_wrong:
+            return verdict.name, (*between, verdict.name)
+        between = [] if verdict.status == "ok" else [*between, verdict.name]
+    return None, ()

@@ -1,0 +1,26 @@
+"""Models that are called with keyword arguments, as modules that take positional inputs only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+
+class WithKeywords(torch.nn.Module):
+    """``model(*args, **keywords)`` as a module of ``args`` alone."""
+
+    def __init__(self, model: torch.nn.Module, keywords: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.model = model
+        self.keywords = dict(keywords)
+
+    def forward(self, *args: Any) -> Any:
+        """Call the model."""
+        return self.model(*args, **self.keywords)
+
+
+def positional(model: torch.nn.Module, keywords: Mapping[str, Any]) -> torch.nn.Module:
+    """``model`` itself where there are no ``keywords``."""
+    return WithKeywords(model, keywords) if keywords else model
