@@ -18,6 +18,7 @@ from mlirstack.bindings import ir
 from mlirstack.errors import StageError, UnsupportedError, UsageError
 from mlirstack.frontend.parameters import save_parameters
 from mlirstack.frontend.program import Program
+from mlirstack.ir.level import Level
 from mlirstack.pipeline.dump import Dump, DumpInfo, Reproducer, prepare_directory
 from mlirstack.pipeline.observers import LevelCheck, Snapshots, StageResult, Verification
 from mlirstack.pipeline.registry import nearest
@@ -219,12 +220,16 @@ def _resume_payload(pipeline: Pipeline, stage_name: str, directory: Path) -> Pay
 
 def _read_stage(pipeline: Pipeline, stage_name: str, file: Path) -> Payload:
     """What a file holds, as the payload that stage ``stage_name`` leaves."""
+    return read_payload(pipeline.stages[pipeline.index(stage_name)].level, file)
+
+
+def read_payload(level: Level, file: Path) -> Payload:
+    """What a file holds, as a payload at ``level``; :class:`UsageError` where it cannot be read."""
     from mlirstack.bindings import new_context
     from mlirstack.ir.foreign import ForeignModule
     from mlirstack.ir.text import BYTECODE_MAGIC, read_module
 
-    stage = pipeline.stages[pipeline.index(stage_name)]
-    if stage.level.is_module:
+    if level.is_module:
         return read_module(file, new_context())
     try:
         data = file.read_bytes()
