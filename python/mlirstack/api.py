@@ -56,15 +56,18 @@ def compile(
     route: str = "auto",
     threads: int = 1,
     dump: str | Path | None = None,
+    allow_random: bool = False,
 ) -> CompiledFunction:
     """Compile ``model`` for ``target``: a callable with the model's own signature.
 
-    The callable has ``lowering`` (all stages), ``route``, ``fallback_reason`` and ``source(stage)``.  Raises
+    The callable has ``lowering`` (all stages), ``route``, ``fallback_reason`` and ``source(stage)``.  A model that draws
+    random numbers is refused, since no compiled number can be eager's; with ``allow_random`` the program draws its own, of
+    the same distribution, anew in each call, from a seed that ``torch.manual_seed`` sets at compile time.  Raises
     :class:`~mlirstack.errors.TargetUnavailableError` where the target cannot run on this machine.
     """
     from mlirstack.targets.callable import CompiledFunction
 
-    program = program_of(model, inputs, kwargs=kwargs, dynamic_shapes=dynamic_shapes, name=name)
+    program = program_of(model, inputs, kwargs=kwargs, dynamic_shapes=dynamic_shapes, name=name, allow_random=allow_random)
     path = Path(dump) if dump is not None else None
     lowering, artifact, _ = build_program(program, LowerOptions(target, route, threads, dump=path))
     executable = lowering.target.load(artifact, program.signature, program.parameters)

@@ -91,13 +91,21 @@ def program_of(
     kwargs: Mapping[str, Any] | None = None,
     dynamic_shapes: Any = None,
     name: str | None = None,
+    allow_random: bool = False,
 ) -> Program:
-    """Export a model with example inputs; a :class:`Program` passes through."""
+    """Export a model as :func:`mlirstack.frontend.export.export` does; a :class:`Program` passes through."""
     if isinstance(model, Program):
         return model
     from mlirstack.frontend.export import export
 
-    return export(model, tuple(inputs), dict(kwargs or {}), dynamic_shapes=dynamic_shapes, name=name or type(model).__name__)
+    return export(
+        model,
+        tuple(inputs),
+        dict(kwargs or {}),
+        dynamic_shapes=dynamic_shapes,
+        name=name or type(model).__name__,
+        allow_random=allow_random,
+    )
 
 
 def lower_program(program: Program, options: LowerOptions, observers: Sequence[Observer] = ()) -> Lowering:

@@ -27,7 +27,8 @@ from mlirstack.frontend.decompositions import decomposition_table
 from mlirstack.frontend.dynamic import AxisSpec, DimensionNames, leaf_axes, tile_small_axes
 from mlirstack.frontend.graph import FxGraph, dtype_name, node_source, output_node, placeholders
 from mlirstack.frontend.program import ArgumentSpec, Mutation, Program, ResultSpec, Signature
-from mlirstack.frontend.randomness import random_ops
+from mlirstack.frontend.random_numbers import CALLS, Generator, bind_generator, first_values
+from mlirstack.frontend.randomness import random_ops, remaining_random_ops
 from mlirstack.frontend.scalars import rewrite_scalar_calls
 
 INLINE_ELEMENTS = 1  # lifted constants of at most that many elements stay in the graph, where passes can fold them
@@ -42,12 +43,15 @@ def export(
     *,
     dynamic_shapes: Any = None,
     name: str = "model",
+    allow_random: bool = False,
 ) -> Program:
     """Export ``model`` as called with ``inputs`` and ``kwargs`` (pytrees of tensors and Python scalars).
 
     ``dynamic_shapes`` is torch.export's.  Python scalars among the inputs become part of the program, as torch.export has
     it: :attr:`Signature.specialized` says which values it holds for.  The mode of the model (train or eval) is taken as it
-    is.  Raises :class:`UnsupportedError` with the user's line where torch.export cannot capture the model.
+    is.  ``allow_random`` lets the program draw random numbers of its own where the model draws torch's: of the same
+    distribution, anew in each call, from a seed that torch's default generator gives now.  Raises
+    :class:`UnsupportedError` with the user's line where torch.export cannot capture the model.
     """
     with torch.no_grad(), _quiet():
         if isinstance(model, ExportedProgram):
@@ -55,10 +59,13 @@ def export(
         else:
             exported, axes = _capture(model, tuple(inputs), dict(kwargs or {}), dynamic_shapes)
         drawn = random_ops(exported.graph_module)
+        rules = decomposition_table() | (Generator().decompositions() if allow_random and drawn else {})
         try:
-            decomposed = exported.run_decompositions(decomposition_table())
+            decomposed = exported.run_decompositions(rules)
         except Exception as error:  # raised by a decomposition of torch's, on the user's graph
             raise _capture_error("torch.export cannot decompose the model", error) from error
+    if allow_random:
+        drawn = remaining_random_ops(decomposed.graph_module)
     lifting = _Lifting(decomposed, axes)
     mutated = frozenset(m.name for m in lifting.mutations if m.name is not None)
     graph = FxGraph(decomposed.graph_module, lifting.arguments, drawn, mutated)
@@ -249,7 +256,19 @@ class _Lifting:
                 self.outputs.append(self._user_output(value))
             else:
                 self._mutation(spec, value)
+        self._lift_generator()
         output.args = (tuple(self.results),)
+
+    def _lift_generator(self) -> None:
+        """The seed of the program's own random numbers and the count of its calls, which every call adds to."""
+        bound = bind_generator(self.graph)
+        if bound is None:
+            return
+        values = first_values()
+        for name, node in bound.placeholders.items():
+            self.parameters[name] = values[name]
+            self.specs[node] = ArgumentSpec(name, "parameter", (), dtype_name(values[name].dtype))
+        self.mutations.append(Mutation(self._result_index(bound.next_calls), name=CALLS))
 
     def _user_output(self, value: Any) -> contract.OutputSpec:
         if not isinstance(value, fx.Node):

@@ -29,12 +29,18 @@ _BITWISE = (
     (aten.bitwise_and.Scalar, aten.bitwise_and.Tensor),
     (aten.bitwise_or.Scalar, aten.bitwise_or.Tensor),
     (aten.bitwise_xor.Scalar, aten.bitwise_xor.Tensor),
+    (aten.bitwise_left_shift.Tensor_Scalar, aten.bitwise_left_shift.Tensor),
+    (aten.bitwise_right_shift.Tensor_Scalar, aten.bitwise_right_shift.Tensor),
+    (aten.__lshift__.Scalar, aten.bitwise_left_shift.Tensor),
+    (aten.__rshift__.Scalar, aten.bitwise_right_shift.Tensor),
 )
 MAX_EXPONENT = 64  # of an integer power that is written out as multiplications
 
 
 def add_integer_decompositions(table: dict[Any, Decomposition]) -> None:
     """Extend ``table``; what stands there already is kept for all other dtypes."""
+    table[aten.__lshift__.Tensor] = aten.bitwise_left_shift.Tensor
+    table[aten.__rshift__.Tensor] = aten.bitwise_right_shift.Tensor
     for with_scalar, with_tensor in _BITWISE:
         table[with_scalar] = _bitwise(with_tensor)
     table[aten.pow.Tensor_Scalar] = _integer_power(table.get(aten.pow.Tensor_Scalar))

@@ -31,6 +31,23 @@ def random_ops(module: fx.GraphModule) -> tuple[UnsupportedOp, ...]:
     return tuple(found)
 
 
+def remaining_random_ops(module: fx.GraphModule) -> tuple[UnsupportedOp, ...]:
+    """The operations of a decomposed ``module`` whose numbers no decomposition could draw."""
+    place = "is random inside of control flow"
+    found: list[UnsupportedOp] = []
+    for child in module.modules():
+        if not isinstance(child, fx.GraphModule):
+            continue
+        for node in child.graph.nodes:
+            if child is not module and getattr(node.target, "namespace", "") == "mlirstack":
+                found.append(UnsupportedOp(target_name(node), place, node_source(node)))
+            elif torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
+                found.append(
+                    UnsupportedOp(target_name(node), "draws numbers of a kind that is not replaced", node_source(node))
+                )
+    return tuple(found)
+
+
 def _live_nodes(graph: fx.Graph) -> set[fx.Node]:
     """Nodes that an output or a write into a tensor depends on."""
     pending = [node for node in graph.nodes if node.op == "output" or _writes(node)]

@@ -64,19 +64,20 @@ class Objection:
         return f"{self.what}{f' at {self.source}' if self.source else ''}: {self.reason}"
 
 
-def choose_route(program: Program, requested: str = "auto", *, allow_random: bool = False) -> Route:
+def choose_route(program: Program, requested: str = "auto") -> Route:
     """The route for ``program``: ``requested`` is auto, tosa or linalg.
 
-    Raises :class:`UnsupportedError` listing every operation that draws random numbers (``allow_random`` lets them pass: the
-    compiled numbers are random too, but never eager's), and every reason why a ``requested`` TOSA would give wrong answers.
+    Raises :class:`UnsupportedError` listing every operation that draws random numbers (unless it was exported so that the
+    program draws its own), and every reason why a ``requested`` TOSA would give wrong answers.
     """
     if requested not in ROUTES:
         raise UsageError(f"unknown route '{requested}'", hint=f"routes: {', '.join(ROUTES)}")
-    if isinstance(program.payload, FxGraph) and program.payload.random_ops and not allow_random:
+    if isinstance(program.payload, FxGraph) and program.payload.random_ops:
         raise UnsupportedError(
             f"{program.name} draws random numbers, so no compiled answer can be eager's",
             program.payload.random_ops,
-            hint="call model.eval() if they are for training only, else draw them outside and pass them in as an input",
+            hint="call model.eval() if they are for training only; draw them outside and pass them in as an input; or let "
+            "the program draw numbers of its own: mlirstack.compile(..., allow_random=True)",
         )
     if isinstance(program.payload, FxGraph):
         _refuse_crashes(program.name, program.payload)
@@ -208,10 +209,9 @@ def unsupported_ops(
     in_front = all(any(f.stage == stage.name for stage in front) for f, front in zip(failures, fronts, strict=True))
     if not isinstance(program.payload, FxGraph) or not in_front:
         return ()
-    return tuple(
-        UnsupportedOp(describe(node), _refusal(error), node_source(node))
-        for node, error in failing_nodes(program.payload, fronts)
-    )
+    failing = failing_nodes(program.payload, fronts)
+    # A decomposition may leave the same op many times at one line.
+    return tuple(dict.fromkeys(UnsupportedOp(describe(node), _refusal(error), node_source(node)) for node, error in failing))
 
 
 def _front(table: Pipeline) -> tuple[Stage, ...]:
