@@ -243,8 +243,7 @@ def reads_global(x: Tensor) -> Tensor:
 
 
 def set_scale(value: int) -> None:
-    global SCALE
-    SCALE = value
+    globals()["SCALE"] = value
 
 
 class WithAttribute(nn.Module):

@@ -48,8 +48,11 @@ class Supervised:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def ask(self, question: Any) -> Any:
-        """The answer to a question, both JSON; :class:`WorkerLostError` says why there is none, and in which step."""
+    def ask(self, question: Any, tell: Tell | None = None) -> Any:
+        """The answer to a question, both JSON; :class:`WorkerLostError` says why there is none, and in which step.
+
+        ``tell`` hears of each step as it begins.
+        """
         process = self._started()
         assert process.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # whatever it died of is told below
@@ -60,6 +63,8 @@ class Supervised:
             kind, value = self._next(self._timeout, doing)
             if kind == "doing":
                 doing = value
+                if tell is not None:
+                    tell(value)
             elif kind == "done":
                 return value
             else:

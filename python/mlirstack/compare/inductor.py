@@ -47,7 +47,7 @@ def compile_inductor(module: nn.Module, inputs: Sequence[Any], *, dynamic: bool 
     reason = unavailable()
     if reason:
         raise TargetUnavailableError(f"Inductor: {reason}", hint="apt install g++ python3-dev")
-    _start_up()
+    start_up()
     torch._dynamo.reset()
     function = torch.compile(module, dynamic=True if dynamic else None)
     with _cold(), torch.no_grad():
@@ -74,7 +74,7 @@ def unavailable() -> str | None:
 
 
 @cache
-def _start_up() -> None:
+def start_up() -> None:
     """Compile something small, so that what follows does not pay for imports and probes."""
     with _quiet(), torch.no_grad():
         torch.compile(lambda x: torch.relu(x + 1))(torch.zeros(64))

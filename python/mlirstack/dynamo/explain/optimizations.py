@@ -90,7 +90,9 @@ def _size(graph: Graph, node: Node) -> int | None:
     if node.type is not None:
         return node.type.bytes
     parts = [user for user in graph.nodes if user.op == "getitem" and node.name in user.operands]
-    return _sum(part.type.bytes if part.type else None for part in parts) if parts else (0 if node.op == "sym_size" else None)
+    return (
+        _sum(part.type.bytes if part.type else None for part in parts) if parts else (0 if node.op == "sym_size" else None)
+    )
 
 
 def constant_folding(before: Graph, after: Sequence[Graph], parameters: frozenset[str]) -> ConstantFolding:

@@ -90,7 +90,7 @@ def _recompile(event: Event, place: Event | None, missing: str) -> Recompile:
 
 
 def _texts(payload: str) -> list[str]:
-    """The guards of a payload: plain text, or a JSON text, or a JSON list of texts; without the number of the cache entry."""
+    """The guards of a payload: plain text, or JSON (a text, or a list of texts); without the number of the cache entry."""
     try:
         data = json.loads(payload)
     except ValueError:
