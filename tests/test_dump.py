@@ -14,7 +14,8 @@ import pytest
 from mlirstack.bindings import new_context
 from mlirstack.errors import StageError, UsageError
 from mlirstack.ir.text import module_bytecode, parse_module, read_module
-from mlirstack.pipeline.dump import READABLE_LIMIT, Dump, DumpInfo, Reproducer, prepare_directory
+from mlirstack.pipeline.dump import READABLE_LIMIT, Dump, DumpInfo, prepare_directory
+from mlirstack.pipeline.reproducer import Reproducer
 from mlirstack.pipeline.runner import Observer, Payload, Runner, sha256
 from mlirstack.pipeline.stage import Pipeline, Stage
 from mlirstack.pipeline.step import Pass
@@ -135,7 +136,9 @@ def test_failure_keeps_earlier_stages_and_leaves_a_reproducer(tmp_path: Path) ->
     trace = json.loads((tmp_path / "trace.json").read_text())
     assert trace["failed"]["pass"] == "one-shot-bufferize"
     assert caught.value.reproducer is not None
-    assert {f.name for f in caught.value.reproducer.iterdir()} == {"input.mlirbc", "command.sh", "error.txt"}
+    assert {f.name for f in caught.value.reproducer.iterdir()} == {
+        "reproducer.json", "input.mlirbc", "command.sh", "error.txt",
+    }  # fmt: skip
 
 
 def replay(command: list[str], cwd: Path) -> subprocess.CompletedProcess[str]:

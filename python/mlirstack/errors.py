@@ -119,7 +119,8 @@ class StageError(MlirstackError):
     """A stage failed.
 
     ``stage`` and ``pass_name`` say where, ``op`` and ``location`` at what, ``diagnostics`` what MLIR or the external tool
-    said, ``reproducer`` is a directory with the complete input and the command that fails in the same way.
+    said, ``reproducer`` is a directory with the complete input and the command that fails in the same way.  ``before``: the
+    bytecode of the module as the pass found it, until it is in the reproducer.
     """
 
     def __init__(
@@ -133,6 +134,7 @@ class StageError(MlirstackError):
         diagnostics: tuple[Diagnostic, ...] = (),
         reproducer: Path | None = None,
         hint: str | None = None,
+        before: bytes | None = None,
     ) -> None:
         super().__init__(message, hint=hint)
         self.stage = stage
@@ -141,6 +143,7 @@ class StageError(MlirstackError):
         self.location = location
         self.diagnostics = diagnostics
         self.reproducer = reproducer
+        self.before = before
 
     def __str__(self) -> str:
         lines = [f"stage '{self.stage}'" + (f", pass '{self.pass_name}'" if self.pass_name else "") + f": {self.message}"]

@@ -19,9 +19,10 @@ from mlirstack.errors import StageError, UnsupportedError, UsageError
 from mlirstack.frontend.parameters import save_parameters
 from mlirstack.frontend.program import Program
 from mlirstack.ir.level import Level
-from mlirstack.pipeline.dump import Dump, DumpInfo, Reproducer, prepare_directory
+from mlirstack.pipeline.dump import Dump, DumpInfo, prepare_directory
 from mlirstack.pipeline.observers import LevelCheck, Snapshots, StageResult, Verification
 from mlirstack.pipeline.registry import nearest
+from mlirstack.pipeline.reproducer import Reproducer
 from mlirstack.pipeline.runner import Observer, Payload, Runner
 from mlirstack.pipeline.stage import Pipeline
 from mlirstack.targets.base import Artifact, Target
@@ -39,8 +40,8 @@ class LowerOptions:
     ``route``: auto, tosa or linalg.  ``to``: a stage or level to stop after.  ``start``: begin with what this stage left in
     ``dump``.  ``overrides``: stage name → file whose content replaces what the stage leaves.  ``reproducers``: directory
     for reproducers of failures (default: the dump, else a new temporary directory); ``crash_safe`` writes them before each
-    stage as well.  ``schedule``: another way to write kernels, where the target has one.  ``settings``: options of the
-    target's compiler.
+    stage as well, ``origin`` is the command that goes into them.  ``schedule``: another way to write kernels, where the
+    target has one.  ``settings``: options of the target's compiler.
     """
 
     target: str = "cpu"
@@ -53,6 +54,7 @@ class LowerOptions:
     reproducers: Path | None = None
     crash_safe: bool = False
     schedule: str | None = None
+    origin: str = ""
     settings: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -125,7 +127,7 @@ def lower_program(program: Program, options: LowerOptions, observers: Sequence[O
     snapshots = Snapshots()
     # Verified before it is printed; printed before a leak of another level's ops is refused, so that it can be seen.
     watchers: list[Observer] = [Verification(), snapshots, *([dump] if dump else []), LevelCheck()]
-    watchers += [Reproducer(reproducers, early=options.crash_safe), *observers]
+    watchers += [Reproducer(reproducers, early=options.crash_safe, origin=options.origin), *observers]
     runner = Runner(watchers)
 
     route = choose_route(program, options.route)
@@ -245,4 +247,4 @@ def read_payload(level: Level, file: Path) -> Payload:
         raise UsageError(f"cannot read {file}: {error.strerror}") from error
     if data.startswith(BYTECODE_MAGIC):
         return ForeignModule(data, f"// read from {file.name}\n")
-    return data if stage.level.extension in ("o", "vmfb", "cubin") else data.decode()
+    return data if level.extension in ("o", "vmfb", "cubin") else data.decode()

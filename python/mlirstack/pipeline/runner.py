@@ -157,7 +157,10 @@ def run_steps(steps: Sequence[Step], module: Any) -> Any:
 
 
 class _Failure(Exception):
-    """A step failed: a message, the diagnostics that came with it, the pass if it is known, and what to do."""
+    """A step failed: a message, the diagnostics that came with it, the pass if it is known, and what to do.
+
+    ``before`` is the module as the step found it.
+    """
 
     def __init__(
         self,
@@ -165,16 +168,19 @@ class _Failure(Exception):
         diagnostics: tuple[Diagnostic, ...] = (),
         pass_name: str | None = None,
         hint: str | None = None,
+        before: bytes | None = None,
     ) -> None:
         super().__init__(message)
         self.message = message
         self.diagnostics = diagnostics
         self.pass_name = pass_name
         self.hint = hint
+        self.before = before
 
 
 def _apply(run: StageRun, payload: Payload, tell: Any) -> Payload:
-    stage, is_module = run.stage, isinstance(payload, ir.Module)
+    stage, source = run.stage, run.input if isinstance(payload, ir.Module) else payload
+    context = payload.context if isinstance(payload, ir.Module) else None
     try:
         for native, group in itertools.groupby(stage.steps, key=lambda s: isinstance(s, Pass)):
             steps = tuple(group)
@@ -184,10 +190,7 @@ def _apply(run: StageRun, payload: Payload, tell: Any) -> Payload:
             for step in steps:
                 payload = _run_python(step, payload, tell)
     except _Failure as failure:
-        blamed = failure
-        if failure.pass_name is None and is_module:
-            blamed = _blame(stage, run.input, payload.context) or failure
-        raise _stage_error(stage, blamed) from None
+        raise _stage_error(stage, _blamed(failure, stage, source, context)) from None
     return payload
 
 
@@ -248,18 +251,28 @@ def _first_error(diagnostics: Sequence[Diagnostic]) -> str | None:
     return next((d.message for d in diagnostics if d.severity == "error"), None)
 
 
-def _blame(stage: Stage, source: bytes | str, context: Any) -> _Failure | None:
-    """Replay the stage one step at a time on its input; the first failure, with the step's name."""
-    payload = parse_module(source, context)
+def _blamed(failure: _Failure, stage: Stage, source: Any, context: Any | None) -> _Failure:
+    """The failure with the step's name and what the step found: nothing needs to be run again where it is the first."""
+    first = stage.steps[0]
+    if len(stage.steps) == 1 or failure.pass_name == first.name:
+        before = source if isinstance(source, bytes) else None
+        return _Failure(failure.message, failure.diagnostics, first.name, failure.hint, before)
+    return _replayed(stage, source, context) or failure
+
+
+def _replayed(stage: Stage, source: Any, context: Any | None) -> _Failure | None:
+    """Replay the stage one step at a time on its input (a module's bytecode, or the payload itself where it is none); the
+    first failure, with the step's name and what the step found."""
+    payload = source if context is None else parse_module(source, context)
     for step in stage.steps:
+        before = module_bytecode(payload) if isinstance(payload, ir.Module) else None
         try:
             if isinstance(step, Pass):
                 _run_native((step,), payload)
             else:
                 payload = _run_python(step, payload, lambda name, text: None)
         except _Failure as failure:
-            name = failure.pass_name or (step.name if isinstance(step, Pass) else None)
-            return _Failure(failure.message, failure.diagnostics, name, failure.hint)
+            return _Failure(failure.message, failure.diagnostics, step.name, failure.hint, before)
     return None
 
 
@@ -277,4 +290,5 @@ def _stage_error(stage: Stage, failure: _Failure) -> StageError:
         location=location,
         diagnostics=failure.diagnostics,
         hint=failure.hint,
+        before=failure.before,
     )
