@@ -59,8 +59,11 @@ class OriginCache:
 
     def __call__(self, op: Any) -> tuple[Origin, ...]:
         """The places that ``op`` comes from."""
-        location = op.location
-        key = location.attr  # locations themselves are equal, but do not hash equal
+        return self.of(op.location)
+
+    def of(self, location: Any) -> tuple[Origin, ...]:
+        """The places that a location names."""
+        key = location.attr  # equal locations are equal in Python, but do not hash equal
         if key not in self._known:
             self._known[key] = origins(location)
         return self._known[key]

@@ -14,28 +14,54 @@ from mlirstack.ir.locations import OriginCache, fused_location
 from mlirstack.ir.ops import walk
 from mlirstack.pipeline.step import PythonPass
 
+_TENSOR_OPS = ("linalg.", "tensor.")
+
 
 @dataclass(frozen=True)
 class RestoreLocations(PythonPass):
     """Before: any module.  After: the same, and an operation whose location names no file has that of the operations that
     use its results, else of those that make its operands, else of the operation around it.
 
-    Nothing but locations is changed.
+    What depends on nothing (constants, empty tensors, tensors filled with a constant) is shared, moved and copied at will:
+    its location always is that of its users, whatever it was before.  Nothing but locations is changed.
     """
 
     name = "mlirstack-restore-locations"
 
     def apply(self, module: Any) -> None:
         origins = OriginCache()
-        lost = [op for op in walk(module) if not origins(op)]
-        unknown = ir.Location.unknown(module.context)
-        for op in lost:
-            op.location = unknown
-        for find in (_of_users, _of_operands, _of_parent):
-            order = reversed(lost) if find is _of_users else lost  # users come later, operands and parents earlier
-            for op in order:
-                if op.location == unknown:
-                    op.location = fused_location((at for at in find(op) if at != unknown), module.context)
+        operations = list(walk(module))
+        floating = _floating(operations)
+        lost = [op for op in operations if op not in floating and not origins(op)]
+        _restore(lost, module.context)
+        for op in reversed(list(floating)):
+            users = [at for at in _of_users(op) if origins.of(at)]
+            if users or not origins(op):
+                op.location = fused_location(users or _of_parent(op), module.context)
+
+
+def _floating(operations: list[Any]) -> dict[Any, None]:
+    """The operations that depend on nothing, in order."""
+    found: dict[Any, None] = {}
+    for op in operations:
+        if not op.results or (op.regions and not op.name.startswith("linalg.")):
+            continue
+        made = [value.owner for value in op.operands if isinstance(value, ir.OpResult)]
+        depends = len(made) < len(op.operands) or not all(maker in found for maker in made)
+        if not op.operands or (not depends and op.name.startswith(_TENSOR_OPS)):
+            found[op] = None
+    return found
+
+
+def _restore(lost: list[Any], context: Any) -> None:
+    unknown = ir.Location.unknown(context)
+    for op in lost:
+        op.location = unknown
+    for find in (_of_users, _of_operands, _of_parent):
+        order = reversed(lost) if find is _of_users else lost  # users come later, operands and parents earlier
+        for op in order:
+            if op.location == unknown:
+                op.location = fused_location((at for at in find(op) if at != unknown), context)
 
 
 def _of_users(op: Any) -> list[Any]:

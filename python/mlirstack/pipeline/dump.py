@@ -6,16 +6,16 @@ Files are written as stages complete, so what ran before a killed process is on 
     replay/NN-stage.mlirbc   complete, what --from and reproducers read
     schedules/NN-stage.NAME.mlir   the transform-dialect schedules that were applied
     trace.json               what ran, in which order, how long, with which versions
+    sources.json             the Python files that the operations come from, as they were
+    passes/NN-stage/         on request: what each pass of a stage left (:mod:`mlirstack.pipeline.pass_dump`)
 """
 
 from __future__ import annotations
 
 import json
 import re
-import shlex
-import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,13 +23,17 @@ from typing import Any
 from mlirstack.bindings import ir
 from mlirstack.errors import StageError, UsageError
 from mlirstack.ir.foreign import ForeignModule
+from mlirstack.ir.locations import OriginCache
+from mlirstack.ir.ops import walk
 from mlirstack.ir.text import module_text
 from mlirstack.pipeline.runner import Observer, Payload, StageOutput, StageRun, sha256
 from mlirstack.pipeline.stage import Pipeline, Stage
-from mlirstack.pipeline.step import Translation, step_text
+from mlirstack.pipeline.step import step_text
 
 READABLE_LIMIT = 1_000_000  # bytes of a readable file
 TRACE = "trace.json"
+SOURCES = "sources.json"  # the Python files that the model comes from: {path: text}
+PASSES = "passes"  # folder of the IR after each pass
 _STAGE_FILE = re.compile(r"\d\d-[\w-]+\.\w+")
 _COMMENT = {"mlir": "//", "ll": ";", "s": "#", "py": "#", "ptx": "//", "sass": "//"}
 _NO_COMMENTS = {"json"}  # a heading would make the file unreadable
@@ -81,6 +85,7 @@ class Dump(Observer):
 
     def __init__(self, directory: Path, info: DumpInfo) -> None:
         self.directory = directory
+        self._has_sources = False
         self._lines: list[str] = []  # the stages of the trace as they are written, each encoded once
         self.trace: dict[str, Any] = {
             "model": info.model,
@@ -100,6 +105,7 @@ class Dump(Observer):
                 if file.is_file() and _STAGE_FILE.match(file.name) and int(file.name[:2]) >= first_index:
                     file.unlink()
         earlier = self._earlier_stages() if first_index else []
+        self._has_sources = bool(earlier) and (self.directory / SOURCES).is_file()
         self._lines = []
         self.trace["pipeline"] = pipeline.name
         self.trace["stages"] = [entry for entry in earlier if entry["index"] < first_index]
@@ -140,6 +146,9 @@ class Dump(Observer):
                 }
             )
             self._write_trace()
+            if isinstance(payload, ir.Module) and not self._has_sources:
+                self._has_sources = True
+                (self.directory / SOURCES).write_text(json.dumps(_sources(payload), indent=1) + "\n")
 
     def failed(self, run: StageRun, error: StageError) -> None:
         """Record the failure; the files of earlier stages stay."""
@@ -172,6 +181,18 @@ class Dump(Observer):
         temporary.replace(self.directory / TRACE)
 
 
+def _sources(module: Any) -> dict[str, str]:
+    """The text of each file that operations of ``module`` come from, as far as it can be read; torch's own left out."""
+    origins = OriginCache()
+    names = {frame.file for op in walk(module) for origin in origins(op) for frame in origin.user_frames}
+    found = {}
+    for name in sorted(names):
+        with suppress(OSError, UnicodeDecodeError):
+            if Path(name).stat().st_size <= READABLE_LIMIT:
+                found[name] = Path(name).read_text()
+    return found
+
+
 def _header(run: StageRun, output: StageOutput) -> str:
     if run.stage.level.extension in _NO_COMMENTS:
         return ""
@@ -201,53 +222,3 @@ def _limited(text: str, complete: Path) -> str:
         return text
     cut = text.encode()[: READABLE_LIMIT - 4096].decode(errors="ignore")
     return cut[: cut.rfind("\n") + 1] + f"\n... cut here: {len(text)} characters in all, complete in {complete}\n"
-
-
-class Reproducer(Observer):
-    """Leaves, for a stage that fails, a directory with the complete input and one command that fails in the same way.
-
-    With ``early`` the directory is written before each stage and removed after it, so that a native crash of the process
-    leaves it behind too.
-    """
-
-    def __init__(self, directory: Path, *, early: bool = False) -> None:
-        self.directory = directory
-        self.early = early
-
-    def before(self, run: StageRun) -> None:
-        """Write the input of the stage that is about to run, if crashes are expected."""
-        if self.early and run.stage.steps:
-            self._write(run)
-
-    def after(self, run: StageRun, output: StageOutput) -> None:
-        """The stage is through: its early reproducer goes."""
-        if self.early:
-            shutil.rmtree(self._path(run), ignore_errors=True)
-
-    def failed(self, run: StageRun, error: StageError) -> None:
-        """Write the reproducer and name it in the error."""
-        error.reproducer = self._write(run)
-        (error.reproducer / "error.txt").write_text(str(error) + "\n")
-
-    def _path(self, run: StageRun) -> Path:
-        return self.directory / f"reproducer-{run.index:02d}-{run.stage.name}"
-
-    def _write(self, run: StageRun) -> Path:
-        path = self._path(run)
-        path.mkdir(parents=True, exist_ok=True)
-        if isinstance(run.input, bytes):
-            name = "input.mlirbc"
-            (path / name).write_bytes(run.input)
-        else:
-            name = "input.txt"
-            (path / name).write_text(run.input)
-        (path / "command.sh").write_text(f'#!/bin/sh\ncd "$(dirname "$0")" && {_command(run.stage, name)}\n')
-        (path / "command.sh").chmod(0o755)
-        return path
-
-
-def _command(stage: Stage, source: str) -> str:
-    """What repeats a stage on the file ``source``: the external tool where the stage is one, else mlirstack-opt."""
-    step = stage.steps[0] if len(stage.steps) == 1 else None
-    own = step.command(source) if isinstance(step, Translation) else None
-    return own or f"mlirstack-opt {source} --pass-pipeline={shlex.quote(stage.text())}"
