@@ -80,7 +80,7 @@ def test_object_bytes_do_not_depend_on_the_dump(net: Net, tmp_path: pytest.TempP
 
 
 def test_inputs_that_are_copied_are_named_in_the_trace(net: Net, tmp_path: Path) -> None:
-    strided = torch.linspace(-2, 2, 21).reshape(7, 3).t()
+    strided = torch.linspace(-2, 2, 42).reshape(3, 14)[:, ::2]
     function = ms.compile(net, (strided,), target="cpu", dump=tmp_path)
     torch.testing.assert_close(function(strided), net(strided), rtol=1e-5, atol=1e-5)
     assert json.loads((tmp_path / "trace.json").read_text())["copied_inputs"] == ["x"]

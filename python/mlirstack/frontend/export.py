@@ -25,7 +25,9 @@ from mlirstack.frontend import program as contract
 from mlirstack.frontend import trees
 from mlirstack.frontend.decompositions import decomposition_table
 from mlirstack.frontend.dynamic import AxisSpec, DimensionNames, leaf_axes, tile_small_axes
+from mlirstack.frontend.dynamic_views import rewrite_dynamic_views
 from mlirstack.frontend.graph import FxGraph, dtype_name, node_source, output_node, placeholders
+from mlirstack.frontend.layouts import give_as_stored, order_of, take_as_stored
 from mlirstack.frontend.program import ArgumentSpec, Mutation, Program, ResultSpec, Signature
 from mlirstack.frontend.random_numbers import CALLS, Generator, bind_generator, first_values
 from mlirstack.frontend.randomness import random_ops, remaining_random_ops
@@ -75,11 +77,11 @@ def export(
 
 
 def _not_contiguous(signature: Signature, leaves: Sequence[Any]) -> tuple[str, ...]:
-    """Names of the inputs that are strided tensors in the example; a program read from a file has no example."""
-    given = {
-        spec.name: leaves[spec.leaf] for spec in signature.arguments if spec.leaf is not None and spec.leaf < len(leaves)
-    }
-    return tuple(name for name, leaf in given.items() if isinstance(leaf, torch.Tensor) and not leaf.is_contiguous())
+    """Names of the inputs that are not contiguous in the example, in the order of dimensions in which they are taken; a program
+    read from a file has no example."""
+    given = [(spec, leaves[spec.leaf]) for spec in signature.arguments if spec.leaf is not None and spec.leaf < len(leaves)]
+    tensors = [(spec, leaf) for spec, leaf in given if isinstance(leaf, torch.Tensor)]
+    return tuple(s.name for s, leaf in tensors if not (leaf.permute(s.order) if s.order else leaf).is_contiguous())
 
 
 @contextmanager
@@ -155,6 +157,7 @@ class _Lifting:
     mutations: list[Mutation] = field(default_factory=list)
     specialized: list[tuple[int, Scalar]] = field(default_factory=list)
     results: list[fx.Node] = field(default_factory=list)
+    stored: dict[fx.Node, fx.Node] = field(default_factory=dict)  # result in memory order → as torch sees it
 
     def __post_init__(self) -> None:
         self.graph = self.program.graph_module.graph
@@ -162,6 +165,7 @@ class _Lifting:
         self.specs: dict[fx.Node, ArgumentSpec] = {}
         _remove_dead_nodes(self.graph)
         rewrite_scalar_calls(self.graph)
+        rewrite_dynamic_views(self.graph)
         _fill_in_source_lines(self.graph)
         self._lift_inputs()
         self._lift_outputs()
@@ -222,7 +226,11 @@ class _Lifting:
             self.specs[node] = ArgumentSpec(node.name, "input", None, _scalar_dtype(value), leaf)
             return
         self.names.observe(node.name, value, self.axes[leaf] if self.axes else {})
-        self.specs[node] = ArgumentSpec(node.name, "input", self.names.dims(value.shape), dtype_name(value.dtype), leaf)
+        order = order_of(value) if any(user.op != "output" for user in node.users) else None
+        shape, dtype = self.names.dims(value.shape), dtype_name(value.dtype)
+        self.specs[node] = ArgumentSpec(node.name, "input", shape, dtype, leaf, order)
+        if order is not None:
+            take_as_stored(self.graph, node, order)
 
     def _bound_value(self, spec: InputSpec) -> torch.Tensor:
         if spec.kind not in (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR):
@@ -284,8 +292,9 @@ class _Lifting:
                 scalar=spec.shape is None,
             )
         result = self._result(value)
+        index = self._result_index(self._as_stored(value))
         return contract.OutputSpec(
-            "result", index=self._result_index(value), shape=result.shape, dtype=result.dtype, scalar=result.shape is None
+            "result", index=index, shape=result.shape, dtype=result.dtype, scalar=result.shape is None
         )
 
     def _mutation(self, spec: OutputSpec, value: Any) -> None:
@@ -307,10 +316,24 @@ class _Lifting:
             self.results.append(node)
         return self.results.index(node)
 
-    def _result(self, node: fx.Node) -> ResultSpec:
+    def _as_stored(self, node: fx.Node) -> fx.Node:
+        """A node for what eager's result is in memory: ``node`` itself, or a permutation of it."""
         value = node.meta["val"]
+        order = order_of(value) if isinstance(value, torch.Tensor) else None
+        if order is None:
+            return node
+        found = next((stored for stored, seen in self.stored.items() if seen is node), None)
+        if found is None:
+            found = give_as_stored(self.graph, node, order)
+            self.stored[found] = node
+        return found
+
+    def _result(self, node: fx.Node) -> ResultSpec:
+        seen = self.stored.get(node, node)
+        value = seen.meta["val"]
         if isinstance(value, torch.Tensor):
-            return ResultSpec(self.names.dims(value.shape), dtype_name(value.dtype))
+            order = None if seen is node else order_of(value)
+            return ResultSpec(self.names.dims(value.shape), dtype_name(value.dtype), order)
         return ResultSpec(None, _scalar_dtype(value))
 
 

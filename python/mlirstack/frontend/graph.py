@@ -40,6 +40,7 @@ class FxGraph:
         """Python text: one comment line an argument (parameters by name), then the graph with source lines."""
         header = "\n".join(
             f"# {node.name}: {spec.kind} {spec.name}: {spec.dtype}{'' if spec.shape is None else list(spec.shape)}"
+            + (f", taken in the order {list(spec.order)}" if spec.order else "")
             for node, spec in zip(placeholders(self.module.graph), self.arguments, strict=True)
         )
         return header + "\n" + self.module.print_readable(print_output=False)

@@ -24,7 +24,9 @@ class ArgumentSpec:
 
     ``kind`` is ``"input"`` (the user's; ``leaf`` is its position among the flattened inputs) or ``"parameter"`` (bound at
     load; ``name`` is its key in :attr:`Program.parameters`).  ``dtype`` is torch's name without the prefix (``"float32"``);
-    Python scalars have ``shape`` None and dtype ``"int64"``, ``"float64"`` or ``"bool"``.
+    Python scalars have ``shape`` None and dtype ``"int64"``, ``"float64"`` or ``"bool"``.  ``order`` lists the dimensions
+    from the outermost in memory to the innermost: ``@main`` takes the tensor permuted so, (0, 2, 3, 1) for a channels-last
+    image; None where that is the order of the shape.
     """
 
     name: str
@@ -32,6 +34,7 @@ class ArgumentSpec:
     shape: tuple[Dim, ...] | None
     dtype: str
     leaf: int | None = None
+    order: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -63,10 +66,14 @@ class Mutation:
 
 @dataclass(frozen=True)
 class ResultSpec:
-    """One result of ``@main``: shape and dtype as torch sees them (shape None: a scalar)."""
+    """One result of ``@main``: shape and dtype as torch sees them (shape None: a scalar).
+
+    ``order`` as in :class:`ArgumentSpec`: ``@main`` gives the tensor permuted so, and permuted back it has eager's strides.
+    """
 
     shape: tuple[Dim, ...] | None
     dtype: str
+    order: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -104,7 +111,7 @@ class Program:
 
     ``payload`` stands at level ``level``: an :class:`ExportedGraph` at "fx" for torch models (the first stages of every
     pipeline import it), an ``ir.Module`` at the level recognised for .mlir input.  ``parameters`` maps argument names to
-    tensors on the CPU.  ``copied_inputs`` names the inputs that were not contiguous in the example: compiled
+    tensors on the CPU.  ``copied_inputs`` names the inputs that had gaps or overlaps in the example: compiled
     code reads dense tensors, so such inputs are copied at each call.
     """
 

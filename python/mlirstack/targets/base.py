@@ -48,8 +48,9 @@ class Executable(ABC):
     def run(self, inputs: Sequence[Any]) -> list[Any]:
         """Call with the user's inputs, one per ``kind="input"`` argument in signature order (tensors or Python scalars).
 
-        Inputs have the dtype and a shape of the signature (already checked), and may be non-contiguous.  Returns one value
-        per :attr:`Signature.results` entry: tensors that the caller owns, or Python scalars.
+        Inputs have the dtype and a shape of the signature (already checked), permuted to the ``order`` of their argument
+        where it has one, and may be non-contiguous.  Returns one value per :attr:`Signature.results` entry, in the order of
+        its dimensions that the entry says: tensors that the caller owns, or Python scalars.
         """
 
     def source(self, stage: str) -> str:

@@ -6,7 +6,7 @@ returns.  Knows nothing of how the executable runs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,6 +14,7 @@ from torch.utils import _pytree as pytree
 
 from mlirstack.errors import SignatureError
 from mlirstack.frontend import trees
+from mlirstack.frontend.layouts import inverse
 from mlirstack.frontend.program import ArgumentSpec, Dim, OutputSpec, Signature
 from mlirstack.targets.base import Executable
 
@@ -53,37 +54,38 @@ class CompiledFunction:
         self._in_spec = trees.loads(signature.in_spec)
         self._out_spec = trees.loads(signature.out_spec)
         self._inputs = [spec for spec in signature.arguments if spec.kind == "input"]
-        self._checks = [_tensor_check(spec, self._device) for spec in self._inputs]
         self._leaves = [spec.leaf for spec in self._inputs if spec.leaf is not None]
         self._leaf_count = self._in_spec.num_leaves
-        positional = pytree.tree_structure(((0,) * self._leaf_count, {}))
-        self._is_positional = self._in_spec == positional
+        # What most calls need no more than: tensors in order, of the shapes of the signature; results and nothing else.
+        self._is_positional = self._in_spec == pytree.tree_structure(((0,) * self._leaf_count, {}))
+        self._in_order = self._leaves == list(range(self._leaf_count))
+        self._quick_checks = _quick_checks(signature, self._inputs)
+        self._orders = [(at, spec.order) for at, spec in enumerate(self._inputs) if spec.order is not None]
+        self._result_orders = [(at, inverse(r.order)) for at, r in enumerate(signature.results) if r.order is not None]
+        self._picked = _picked_results(signature)
         self._out_is_leaf = self._out_spec.is_leaf()
-        # Tensors in order, one result, nothing else to do: most calls.
-        self._is_direct = (
-            self._is_positional
-            and self._leaves == list(range(len(self._inputs)))
-            and not signature.mutations
-            and self._out_is_leaf
-            and signature.outputs[0].kind == "result"
-        )
+        self._out_is_tuple = self._out_spec == pytree.tree_structure((0,) * self._out_spec.num_leaves)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run; raises :class:`SignatureError` where the call does not fit, naming the argument."""
-        if self._is_direct and not kwargs and len(args) == len(self._inputs) and self._fits(args):
-            return self.executable.run(args)[self.signature.outputs[0].index or 0]
-        leaves = (
-            args if self._is_positional and not kwargs and len(args) == len(self._inputs) else self._flatten(args, kwargs)
-        )
+        is_flat = self._is_positional and not kwargs and len(args) == self._leaf_count
+        leaves = args if is_flat else self._flatten(args, kwargs)
         if not self._fits(leaves):
             self._check(leaves)
-        results = self.executable.run([leaves[spec.leaf] for spec in self._inputs if spec.leaf is not None])
-        for mutation in self.signature.mutations:
-            target = leaves[mutation.leaf] if mutation.leaf is not None else self.parameters[str(mutation.name)]
-            with torch.no_grad():
-                target.copy_(results[mutation.index])
-        outputs = [self._output(spec, leaves, results) for spec in self.signature.outputs]
-        return outputs[0] if self._out_is_leaf else pytree.tree_unflatten(outputs, self._out_spec)
+        inputs = leaves if self._in_order else [leaves[leaf] for leaf in self._leaves]
+        if self._orders:
+            inputs = list(inputs)
+            for position, order in self._orders:
+                inputs[position] = inputs[position].permute(order)
+        results = self.executable.run(inputs)
+        for position, order in self._result_orders:
+            results[position] = results[position].permute(order)
+        if self._picked is None:
+            return self._outputs(leaves, results)
+        if self._out_is_leaf:
+            return results[self._picked[0]]
+        outputs = [results[index] for index in self._picked]
+        return tuple(outputs) if self._out_is_tuple else pytree.tree_unflatten(outputs, self._out_spec)
 
     def source(self, stage: str) -> str:
         """Text of a stage: from the lowering where there is one, else from the artifact.  KeyError if neither has it."""
@@ -123,10 +125,13 @@ class CompiledFunction:
 
     def _fits(self, leaves: Sequence[Any]) -> bool:
         """The quick check: every input a tensor of the one static shape and dtype, on the right device."""
-        if self.signature.specialized:
+        if self._quick_checks is None:
             return False
-        for check in self._checks:  # noqa: SIM110  (a generator costs more than the checks)
-            if check is None or not check(leaves):
+        device = self._device
+        for leaf, shape, dtype in self._quick_checks:
+            value = leaves[leaf]
+            fits = isinstance(value, torch.Tensor) and value.shape == shape and value.dtype is dtype
+            if not fits or value.device != device:
                 return False
         return True
 
@@ -184,6 +189,15 @@ class CompiledFunction:
 
     # ------------------------------------------------------------------------------------------------------------ output
 
+    def _outputs(self, leaves: Sequence[Any], results: Sequence[Any]) -> Any:
+        """What the model returns, after what it writes to is written."""
+        for mutation in self.signature.mutations:
+            target = leaves[mutation.leaf] if mutation.leaf is not None else self.parameters[str(mutation.name)]
+            with torch.no_grad():
+                target.copy_(results[mutation.index])
+        outputs = [self._output(spec, leaves, results) for spec in self.signature.outputs]
+        return outputs[0] if self._out_is_leaf else pytree.tree_unflatten(outputs, self._out_spec)
+
     def _output(self, spec: OutputSpec, leaves: Sequence[Any], results: Sequence[Any]) -> Any:
         if spec.kind == "result":
             return results[spec.index or 0]
@@ -192,17 +206,24 @@ class CompiledFunction:
         return self.parameters[str(spec.name)] if spec.kind == "parameter" else spec.value
 
 
-def _tensor_check(spec: ArgumentSpec, device: torch.device) -> Callable[[Sequence[Any]], bool] | None:
-    """The quick check of one input, or None where it needs the thorough one."""
-    if spec.shape is None or any(isinstance(size, str) for size in spec.shape) or spec.leaf is None:
-        return None
-    shape, dtype, leaf = torch.Size([int(size) for size in spec.shape]), getattr(torch, spec.dtype), spec.leaf
+_QuickCheck = tuple[int, torch.Size, torch.dtype]
 
-    def check(leaves: Sequence[Any]) -> bool:
-        value = leaves[leaf]
-        return isinstance(value, torch.Tensor) and value.shape == shape and value.dtype == dtype and value.device == device
 
-    return check
+def _quick_checks(signature: Signature, inputs: Sequence[ArgumentSpec]) -> list[_QuickCheck] | None:
+    """Leaf, shape and dtype of each input, or None where a call needs the thorough check."""
+    checks: list[_QuickCheck] = []
+    for spec in inputs:
+        sizes = [size for size in spec.shape or () if isinstance(size, int)]
+        if spec.shape is None or len(sizes) < len(spec.shape) or spec.leaf is None:
+            return None
+        checks.append((spec.leaf, torch.Size(sizes), getattr(torch, spec.dtype)))
+    return None if signature.specialized else checks
+
+
+def _picked_results(signature: Signature) -> list[int] | None:
+    """The numbers of the results that the model returns, or None where it returns or writes something else."""
+    only_results = not signature.mutations and all(output.kind == "result" for output in signature.outputs)
+    return [output.index or 0 for output in signature.outputs] if only_results else None
 
 
 def _shape_text(shape: Sequence[Dim]) -> str:
