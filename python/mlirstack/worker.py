@@ -10,11 +10,12 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
+import shlex
 import signal
 import traceback
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
@@ -127,12 +128,17 @@ class Worker:
         how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
         folder = job.options.reproducers or job.options.dump
         found = sorted(Path(folder).glob(f"reproducer-*-{stage}")) if folder else []
-        return StageError(
+        error = StageError(
             f"the compiler process died ({how})",
             stage=stage,
             reproducer=found[0] if found else None,
             hint="a native crash in MLIR or LLVM, or the system ended the process (out of memory)",
         )
+        if found and code < 0:
+            from mlirstack.pipeline.reproducer import record_crash  # needs MLIR, as what has crashed did
+
+            record_crash(found[0], signal.Signals(-code).name, str(error))
+        return error
 
 
 # ------------------------------------------------------------------------------------------------------ in the worker
@@ -170,7 +176,10 @@ def _compile(job: Job, connection: Connection) -> Done:
     source = load(job.reference, seed=job.seed, dtype=job.dtype, dynamic=job.dynamic)
     program = source.program() if isinstance(source, ModelSource) else source
     watcher = _progress_observer(connection)
+    job = replace(job, options=replace(job.options, origin=_command(job)))
     artifact: dict[str, int] = {}
+    if job.deploy:
+        return _compile_part(job, source, program, watcher)
     if job.bundle is None:
         lowering = lower_program(program, job.options, [watcher])
         seconds = lowering.seconds
@@ -183,6 +192,36 @@ def _compile(job: Job, connection: Connection) -> Done:
         artifact = {name: len(data) for name, data in built.files.items()}
     stages = tuple(StageSummary(s.index, s.name, s.stage.level.name, s.seconds, s.ops) for s in lowering.stages)
     return Done(seconds, lowering.route, lowering.route_reason, stages, artifact)
+
+
+def _compile_part(job: Job, source: Any, program: Any, watcher: Any) -> Done:
+    from mlirstack.bundle.manifest import Origin
+    from mlirstack.deploy.answers import golden_of
+    from mlirstack.deploy.build import write_part
+    from mlirstack.frontend.references import ModelSource
+
+    assert job.bundle is not None
+    shared, golden = job.deploy == "shared", None
+    if shared and isinstance(source, ModelSource):
+        golden = golden_of(source.eager, source.inputs, source.kwargs, program.signature, seed=job.seed)
+    origin = Origin(job.reference, job.seed, job.dtype)
+    lowering, seconds = write_part(
+        program, job.options, job.bundle, golden=golden, origin=origin, shared=shared, observers=[watcher]
+    )
+    return Done(seconds, lowering.route, lowering.route_reason, (), {})
+
+
+def _command(job: Job) -> str:
+    """The command that lowers what this job does, for reproducers."""
+    options = job.options
+    words = ["mlirstack", "lower", job.reference, "--target", options.target, "--route", options.route, "--out", "dump"]
+    words += ["--threads", str(options.threads)] if options.threads != 1 else []
+    words += ["--schedule", options.schedule] if options.schedule else []
+    words += ["--seed", str(job.seed)] if job.seed else []
+    words += ["--dtype", job.dtype] if job.dtype else []
+    for name, size in job.dynamic.items():
+        words += ["--dynamic", f"{name}={size}"]
+    return shlex.join(words)
 
 
 def _progress_observer(connection: Connection) -> Any:
