@@ -77,8 +77,10 @@ def export(
 
 
 def _not_contiguous(signature: Signature, leaves: Sequence[Any]) -> tuple[str, ...]:
-    """Names of the inputs that are not contiguous in the example, in the order of dimensions in which they are taken; a program
-    read from a file has no example."""
+    """Names of the inputs that are not contiguous in the example, in the order of dimensions in which they are taken.
+
+    A program read from a file has no example.
+    """
     given = [(spec, leaves[spec.leaf]) for spec in signature.arguments if spec.leaf is not None and spec.leaf < len(leaves)]
     tensors = [(spec, leaf) for spec, leaf in given if isinstance(leaf, torch.Tensor)]
     return tuple(s.name for s, leaf in tensors if not (leaf.permute(s.order) if s.order else leaf).is_contiguous())
