@@ -5,6 +5,11 @@ A table of strings: listing it imports nothing.  Whoever reads pipeline text cal
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from mlirstack.errors import UsageError
 from mlirstack.pipeline.table import register_step
 
 STEPS: dict[str, str] = {
@@ -75,6 +80,40 @@ STEPS: dict[str, str] = {
     "mlirstack-vector-math": "mlirstack.passes.vector_math:VectorMath",
     "mlirstack-write-plan": "mlirstack.passes.cuda.planned:WritePlan",
 }
+
+USER_PASSES = "MLIRSTACK_PASSES"  # files with passes of the user's own, separated by colons
+
+
+def _user_steps() -> dict[str, str]:
+    """Name and loader of every step in the files that the environment names; nothing is imported.
+
+    A step is a class with ``name = "…"`` in its body and a base of :mod:`mlirstack.pipeline.step`.
+    """
+    files = [file for file in os.environ.get(USER_PASSES, "").split(os.pathsep) if file]
+    return {name: loader for file in files for name, loader in _steps_in(Path(file))}
+
+
+def _steps_in(file: Path) -> Iterator[tuple[str, str]]:
+    import ast
+
+    try:
+        tree = ast.parse(file.read_text(), str(file))
+    except (OSError, SyntaxError) as error:
+        raise UsageError(f"{USER_PASSES}: cannot read {file}: {error}") from error
+    for node in tree.body:
+        if not isinstance(node, ast.ClassDef) or not any(ast.unparse(b).split(".")[-1] in _BASES for b in node.bases):
+            continue
+        for statement in node.body:
+            match statement:
+                case (
+                    ast.Assign(targets=[ast.Name(id="name")], value=ast.Constant(value=str(name)))
+                    | ast.AnnAssign(target=ast.Name(id="name"), value=ast.Constant(value=str(name)))
+                ):
+                    yield name, f"{file.resolve()}:{node.name}"
+
+
+_BASES = ("PythonPass", "Schedule", "Translation")
+STEPS.update(_user_steps())
 
 
 def register_steps() -> None:

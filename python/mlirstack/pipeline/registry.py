@@ -9,15 +9,19 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import importlib.util
 import json
 import os
 import re
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
-from mlirstack.errors import PipelineError
+from mlirstack.errors import PipelineError, UsageError
 from mlirstack.pipeline.table import TABLE, native_passes, python_steps, register_step
 
 __all__ = ["check_native", "load_step", "native_passes", "nearest", "python_steps", "register_step", "scan", "update_table"]
@@ -25,8 +29,26 @@ __all__ = ["check_native", "load_step", "native_passes", "nearest", "python_step
 
 def load_step(name: str) -> Any:
     """The class of the Python step ``name``; KeyError if there is none."""
-    module, _, attribute = python_steps()[name].partition(":")
-    return getattr(importlib.import_module(module), attribute)
+    module, _, attribute = python_steps()[name].rpartition(":")
+    return getattr(_of_file(Path(module)) if module.endswith(".py") else importlib.import_module(module), attribute)
+
+
+def _of_file(file: Path) -> ModuleType:
+    """The module in a Python file of the user's, imported once."""
+    name = f"mlirstack_user_{file.stem}"
+    known = sys.modules.get(name)
+    if known is not None and known.__file__ == str(file):
+        return known
+    spec = importlib.util.spec_from_file_location(name, file)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:  # the user's own code may raise anything
+        del sys.modules[name]
+        raise UsageError(f"{file} raised {type(error).__name__}: {error}") from error
+    return module
 
 
 def nearest(name: str, candidates: list[str]) -> str:

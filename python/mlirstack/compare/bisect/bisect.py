@@ -108,7 +108,11 @@ def module_subject(program: Program, target: str, scratch: Path, seed: int) -> S
 
 def _reference_text(subject: Subject) -> str:
     expected = subject.expected
-    return expected.note or f"eager in {expected.precision}" if expected.precision == "as is" else f"eager in {expected.precision}"
+    return (
+        expected.note or f"eager in {expected.precision}"
+        if expected.precision == "as is"
+        else f"eager in {expected.precision}"
+    )
 
 
 def _stage_files(dump: Path, trace: dict[str, Any]) -> Iterator[_StageFile]:

@@ -28,7 +28,9 @@ from mlirstack.passes import abi, functions
 from mlirstack.supervised import Tell
 
 # Not computed: nothing can be wrong with their values alone.
-_FREE = frozenset({"tensor.empty", "arith.constant", "tosa.const", "tosa.const_shape", "tensor.cast", "bufferization.alloc_tensor"})
+_FREE = frozenset(
+    {"tensor.empty", "arith.constant", "tosa.const", "tosa.const_shape", "tensor.cast", "bufferization.alloc_tensor"}
+)
 _BYTES = 1 << 30  # of all values together
 _TRIALS = 24  # suspects that are tried by substitution
 
@@ -79,7 +81,7 @@ def first_wrong_op(
 
 def _location(op: Any) -> str | None:
     line = source_line(op.location)
-    return str(line) if line else None
+    return str(line) if line and line.file != "-" else None  # "-": a line of the module's own text
 
 
 def _short(op: Any) -> str:

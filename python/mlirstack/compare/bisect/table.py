@@ -73,7 +73,9 @@ def _table(title: str, verdicts: Sequence[Verdict]) -> Table:
     table.add_column("relative L2", justify="right")
     table.add_column("error", no_wrap=True)
     table.add_column("why", overflow="fold")
+    earlier: str | None = None
     for verdict in verdicts:
+        why = verdict.symptom or verdict.reason
         error = "" if verdict.rel_l2 is None else f"{verdict.rel_l2:.2e}"
         style = _STYLES.get(verdict.status, "dim")
         table.add_row(
@@ -82,8 +84,9 @@ def _table(title: str, verdicts: Sequence[Verdict]) -> Table:
             Text(verdict.status, style=style),
             error,
             Text(_bar(verdict), style=style),
-            Text(verdict.symptom or verdict.reason or ""),
+            Text("as before" if why and why == earlier else why or ""),
         )
+        earlier = why
     return table
 
 
@@ -133,8 +136,9 @@ def plot(found: Bisection) -> str:
     tolerances: list[str] = []
     for number, verdict in enumerate(found.stages):
         x = left + step * (number + 0.5)
-        label = f'<text x="{x:.0f}" y="{top + height + 16}" text-anchor="end" transform="rotate(-40 {x:.0f} {top + height + 16})"'
-        parts.append(f"{label}>{escape(verdict.name)}</text>")
+        place = f'x="{x:.0f}" y="{top + height + 16}"'
+        turned = f"rotate(-40 {x:.0f} {top + height + 16})"
+        parts.append(f'<text {place} text-anchor="end" transform="{turned}">{escape(verdict.name)}</text>')
         if verdict.rel_l2 is None:
             continue
         at = y(verdict.rel_l2)

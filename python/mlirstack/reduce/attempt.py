@@ -1,0 +1,139 @@
+"""One attempt: run passes over a module, in the calling process, and say how that ends.
+
+A crash is not seen here: who calls does it in a process that may die.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from mlirstack.errors import MlirstackError, StageError, UsageError
+from mlirstack.ir.level import LEVELS
+from mlirstack.ir.text import clone_module, verification_failure
+from mlirstack.pipeline.observers import LevelCheck, Verification
+from mlirstack.pipeline.parse import parse_pipeline
+from mlirstack.pipeline.runner import Runner
+from mlirstack.pipeline.stage import Pipeline, Stage
+from mlirstack.reduce.outcome import Outcome
+from mlirstack.steps import register_steps
+
+if TYPE_CHECKING:
+    from mlirstack.compare.accuracy import Answer
+    from mlirstack.compare.bisect.subject import Subject
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is tried on a module: ``pipeline`` (text), and ``level`` if what it leaves must fit one ("": any).
+
+    ``numbers``: the module is executed by the plain path before and after the pipeline, and the answers are compared;
+    ``seed`` draws the inputs, ``arguments`` is a file that holds them (see :class:`Subject`) in their place.
+    """
+
+    pipeline: str
+    level: str = ""
+    numbers: bool = False
+    seed: int = 0
+    arguments: str = ""
+
+    def __post_init__(self) -> None:
+        if self.level and self.level not in LEVELS:
+            raise UsageError(f"unknown level '{self.level}'", hint=f"levels: {', '.join(LEVELS)}")
+
+    @staticmethod
+    def parse(text: str) -> Task:
+        """Inverse of :meth:`text`."""
+        return Task(**json.loads(text))
+
+    def text(self) -> str:
+        """JSON."""
+        return json.dumps(vars(self))
+
+
+def attempt(module: Any, task: Task, tell: Tell = lambda doing: None) -> Outcome:
+    """Run the task on ``module``, which is changed.
+
+    ``tell`` hears the name of each pass before it runs.  :class:`PipelineError` where there is no such pipeline.
+    """
+    register_steps()
+    steps = parse_pipeline(task.pipeline)
+    diagnostics = verification_failure(module)
+    if diagnostics is not None:
+        return Outcome("invalid", next((d.message for d in diagnostics if d.severity == "error"), "the module is invalid"))
+    before = clone_module(module) if task.numbers else None
+    # One stage a pass: a failure and a crash name it.
+    for number, step in enumerate(steps):
+        tell(step.name)
+        stage = Stage(step.name, task.level or "linalg", (step,))
+        last = number == len(steps) - 1
+        watchers = [Verification(), *([LevelCheck()] if task.level and last else [])]
+        try:
+            module = Runner(watchers).run(Pipeline("replay", (stage,)), module)
+        except StageError as error:
+            return Outcome("failure", error.message, step.name)
+    if before is None:
+        return Outcome("ok")
+    tell("")
+    return _numbers(before, module, task)
+
+
+def _numbers(before: Any, after: Any, task: Task) -> Outcome:
+    """Execute both by the plain path."""
+    subject = _subject(before, task)
+    if isinstance(subject, Outcome):
+        return subject
+    got = _answer(after, subject)
+    if isinstance(got, Outcome):
+        return got
+    accuracy = subject.judge(got)
+    worst = accuracy.worst
+    if accuracy.ok or worst is None:
+        return Outcome("ok", "the numbers agree", rel_l2=worst.rel_l2 if worst else 0.0)
+    # Below the ceiling it may be another order of the same sums: not worth a reduction, unless eager's answer is known.
+    return Outcome("wrong", accuracy.reason or "", rel_l2=worst.rel_l2)
+
+
+def _subject(module: Any, task: Task) -> Subject | Outcome:
+    from pathlib import Path
+
+    from mlirstack.compare.accuracy import Reference
+    from mlirstack.compare.bisect.subject import Subject, drawn_inputs
+    from mlirstack.frontend.mlir_source import program_of_module
+
+    if task.arguments:
+        return Subject.load(Path(task.arguments))
+    try:
+        program = program_of_module(clone_module(module), "module")
+    except UsageError as error:
+        return Outcome("invalid", error.message)
+    from mlirstack.compare.accuracy import Answer
+
+    nothing = Answer({}, "")
+    inputs = drawn_inputs(program.signature, task.seed)
+    subject = Subject(program.signature, {}, inputs, Reference(nothing, nothing, "as is"))
+    right = _answer(module, subject)
+    if isinstance(right, Outcome):
+        return Outcome("invalid", f"before the passes: {right.message}")
+    if not all(_is_finite(leaf) for leaf in right.leaves.values()):
+        return Outcome("invalid", "the right answer is not finite")
+    return Subject(program.signature, {}, inputs, Reference(right, right, "as is"))
+
+
+def _answer(module: Any, subject: Subject) -> Answer | Outcome:
+    from mlirstack.compare.bisect.execute import executable_of_module
+
+    try:
+        return subject.answer(executable_of_module(module, subject))
+    except MlirstackError as error:
+        return Outcome("failure", f"cannot be executed: {error.message}")
+
+
+def _is_finite(leaf: Any) -> bool:
+    import torch
+
+    return not isinstance(leaf, torch.Tensor) or bool(leaf.isfinite().all())
