@@ -58,7 +58,7 @@ class CompiledFunction:
         self._leaf_count = self._in_spec.num_leaves
         # What most calls need no more than: tensors in order, of the shapes of the signature; results and nothing else.
         self._is_positional = self._in_spec == pytree.tree_structure(((0,) * self._leaf_count, {}))
-        self._in_order = self._leaves == list(range(self._leaf_count))
+        self._leaves_in_order = self._leaves == list(range(self._leaf_count))
         self._quick_checks = _quick_checks(signature, self._inputs)
         self._orders = [(at, spec.order) for at, spec in enumerate(self._inputs) if spec.order is not None]
         self._result_orders = [(at, inverse(r.order)) for at, r in enumerate(signature.results) if r.order is not None]
@@ -72,7 +72,7 @@ class CompiledFunction:
         leaves = args if is_flat else self._flatten(args, kwargs)
         if not self._fits(leaves):
             self._check(leaves)
-        inputs = leaves if self._in_order else [leaves[leaf] for leaf in self._leaves]
+        inputs = leaves if self._leaves_in_order else [leaves[leaf] for leaf in self._leaves]
         if self._orders:
             inputs = list(inputs)
             for position, order in self._orders:
