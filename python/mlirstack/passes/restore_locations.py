@@ -38,6 +38,8 @@ class RestoreLocations(PythonPass):
             users = [at for at in _of_users(op) if origins.of(at)]
             if users or not origins(op):
                 op.location = fused_location(users or _of_parent(op), module.context)
+                for inner in walk(op) if op.regions else ():
+                    inner.location = op.location
 
 
 def _floating(operations: list[Any]) -> dict[Any, None]:
