@@ -18,6 +18,7 @@ from torch.utils import _pytree as pytree
 from mlirstack.bindings import fx_decomposition_table
 from mlirstack.frontend.attention import scaled_dot_product_attention
 from mlirstack.frontend.complex_numbers import add_complex_decompositions
+from mlirstack.frontend.gradients import add_gradient_decompositions
 from mlirstack.frontend.indexing import add_indexing_decompositions
 from mlirstack.frontend.integers import add_integer_decompositions
 
@@ -78,6 +79,7 @@ def decomposition_table() -> dict[Any, Decomposition]:
     add_integer_decompositions(table)
     add_complex_decompositions(table)
     add_indexing_decompositions(table)
+    add_gradient_decompositions(table)
     table.update(
         {
             aten.var.correction: _var,

@@ -81,17 +81,16 @@ def _results_to_arguments(entry: Any) -> None:
     block, leave = entry.regions[0].blocks[0], functions.return_op(entry)
     attributes = functions.argument_attributes(entry)
     moved = [isinstance(t, ir.MemRefType) and ir.MemRefType(t).has_static_shape for t in signature.results]
-    returned = list(leave.operands)
-    for value, is_moved in zip(returned, moved, strict=True):
+    for index, is_moved in enumerate(moved):
         if not is_moved:
             continue
+        value = leave.operands[index]  # as it is now: results may be reshaped from one allocation, or be the same value
         argument = block.add_argument(value.type, entry.location)
         attributes.append({abi.RESULT: ir.UnitAttr.get()})
-        is_only_use = sum(other == value for other in returned) == 1
-        if not (is_only_use and _replace_allocation(value, argument, block)):
+        if not _replace_allocation(value, argument, block):
             with ir.InsertionPoint(leave), leave.location:
                 dialect("memref").CopyOp(value, argument)
-    kept = [value for value, is_moved in zip(returned, moved, strict=True) if not is_moved]
+    kept = [value for value, is_moved in zip(leave.operands, moved, strict=True) if not is_moved]
     with ir.InsertionPoint(leave), leave.location:
         dialect("func").ReturnOp(kept)
     leave.operation.erase()

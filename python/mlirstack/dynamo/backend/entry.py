@@ -1,0 +1,111 @@
+"""The function that ``torch.compile`` finds under the name "mlirstack": a Dynamo graph in, a callable out.
+
+AOTAutograd makes functional forward and backward graphs of it; each goes through our stage tables, or to the fallback.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from torch import fx
+
+from mlirstack.dynamo.backend.compile_graph import GraphFunction, compile_graph
+from mlirstack.dynamo.backend.options import BackendOptions, read_options
+from mlirstack.errors import MlirstackError, UsageError
+from mlirstack.frontend.decompositions import decomposition_table
+
+log = logging.getLogger(__name__)
+
+Compiled = Callable[..., Any]
+
+
+def mlirstack(
+    module: fx.GraphModule,
+    example_inputs: Sequence[Any],
+    *,
+    options: Mapping[str, Any] | None = None,
+    mode: str | None = None,
+) -> Compiled:
+    """Compile one graph of Dynamo; see :class:`BackendOptions` for ``options``.
+
+    A forward graph that cannot be compiled, or that draws random numbers, runs as ``options["fallback"]`` says; random
+    numbers are always eager's, so that a seed gives what it gives without torch.compile.  A backward graph that cannot be
+    compiled falls back alone.
+    """
+    chosen = read_options(options)
+    if mode not in (None, "default"):
+        raise UsageError(f"mode '{mode}' is Inductor's", hint="leave it out; backend 'mlirstack' takes options={...}")
+    if not any(node.op == "call_function" or node.op.startswith("call_") for node in module.graph.nodes):
+        return module.forward
+    try:
+        return _through_aot_autograd(module, example_inputs, chosen)
+    except _ForwardError as failure:
+        error = failure.error
+    if chosen.fallback == "error":
+        raise error
+    log.warning("a graph runs in %s: %s", chosen.fallback, str(error).splitlines()[0])
+    if chosen.fallback == "inductor" and not _is_random(error):
+        from torch._inductor.compile_fx import compile_fx
+
+        return compile_fx(module, list(example_inputs))
+    return module.forward
+
+
+class _ForwardError(Exception):
+    """Takes the reason why a forward graph cannot be compiled through AOTAutograd, unchanged."""
+
+    def __init__(self, error: MlirstackError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+def _through_aot_autograd(module: fx.GraphModule, example_inputs: Sequence[Any], options: BackendOptions) -> Compiled:
+    from torch._dynamo.backends.common import aot_autograd
+    from torch._functorch.partitioners import min_cut_rematerialization_partition
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    def forward(kind: str) -> Callable[[fx.GraphModule, Sequence[Any]], GraphFunction]:
+        def compile_forward(graph: fx.GraphModule, inputs: Sequence[Any]) -> GraphFunction:
+            try:
+                return compile_graph(graph, kind, options)
+            except MlirstackError as error:
+                raise _ForwardError(error) from error
+
+        return compile_forward
+
+    def compile_backward(graph: fx.GraphModule, inputs: Sequence[Any]) -> GraphFunction:
+        try:
+            return compile_graph(graph, "backward", options)
+        except MlirstackError as error:
+            if options.fallback == "error":
+                raise
+            log.warning("a backward graph runs in %s: %s", options.fallback, str(error).splitlines()[0])
+            return _run_elsewhere(graph, inputs, options.fallback)
+
+    through = aot_autograd(
+        fw_compiler=forward("forward"),
+        bw_compiler=compile_backward,
+        inference_compiler=forward("inference"),
+        decompositions=decomposition_table(),
+        partition_fn=min_cut_rematerialization_partition,
+    )
+    # Attention arrives as matrix products and a softmax: the fused operations have no lowering, and no backward one.
+    with sdpa_kernel(SDPBackend.MATH):
+        return through(module, list(example_inputs))
+
+
+def _run_elsewhere(graph: fx.GraphModule, inputs: Sequence[Any], fallback: str) -> GraphFunction:
+    """A functional graph run by Inductor or, one operation after the other, by eager."""
+    if fallback == "inductor":
+        from torch._inductor.compile_fx import compile_fx_inner
+
+        return compile_fx_inner(graph, list(inputs))  # type: ignore[return-value]
+    from torch._functorch.aot_autograd import make_boxed_func
+
+    return make_boxed_func(graph.forward)
+
+
+def _is_random(error: MlirstackError) -> bool:
+    return any("random" in op.reason for op in getattr(error, "ops", ()))

@@ -1,0 +1,118 @@
+"""Reshapes of dynamic shapes, in terms that torch-mlir cannot misread.
+
+Its conversion of ``aten.view`` pairs dimensions from the left and takes a dynamic one for the same as a dynamic one: merging
+``[batch, length, 16]`` into ``[batch * length, 16]`` becomes ``[batch, 16]``, without an error.  The symbolic sizes of the
+graph say which dimensions are merged and which are split.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+
+aten = torch.ops.aten
+
+_VIEWS = (aten.view.default, aten._unsafe_view.default, aten.reshape.default)
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Neighbouring dimensions of the operand that become neighbouring dimensions of the result."""
+
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+
+
+def rewrite_dynamic_views(graph: fx.Graph) -> None:
+    """Write views that merge or split dynamic dimensions as ``flatten`` and ``unflatten``, in place."""
+    for node in list(graph.nodes):
+        if node.op != "call_function" or node.target not in _VIEWS or not isinstance(node.args[0], fx.Node):
+            continue
+        before, after = _sizes(node.args[0].meta["val"]), _sizes(node.meta["val"])
+        groups = _groups(before, after)
+        if any(_is_ambiguous(group, before, after) for group in groups):
+            _replace(graph, node, groups)
+
+
+def _sizes(tensor: torch.Tensor) -> list[Any]:
+    """Sizes as integers or sympy expressions."""
+    return [size.node.expr if isinstance(size, torch.SymInt) else int(size) for size in tensor.shape]
+
+
+def _groups(before: Sequence[Any], after: Sequence[Any]) -> list[_Group]:
+    """The smallest groups of equal product, in order."""
+    groups: list[_Group] = []
+    i = j = 0
+    while i < len(before) or j < len(after):
+        start = i, j
+        i, j = min(i + 1, len(before)), min(j + 1, len(after))
+        while not _equal(before[start[0] : i], after[start[1] : j]):
+            if i == len(before) and j == len(after):
+                break
+            left, right = len(before) - i, len(after) - j
+            if right == 0 or (left and _divides(before[start[0] : i], after[start[1] : j])):
+                i += 1
+            else:
+                j += 1
+        groups.append(_Group(tuple(range(start[0], i)), tuple(range(start[1], j))))
+    return groups
+
+
+def _equal(before: Sequence[Any], after: Sequence[Any]) -> bool:
+    return bool(math.prod(before) - math.prod(after) == 0)
+
+
+def _divides(part: Sequence[Any], whole: Sequence[Any]) -> bool:
+    """Is the product of ``part`` a factor of the product of ``whole``?"""
+    quotient = math.prod(whole) / math.prod(part) if 0 not in part else None
+    if quotient is None:
+        return False
+    return bool(quotient.is_polynomial()) if hasattr(quotient, "is_polynomial") else quotient == int(quotient)
+
+
+def _is_ambiguous(group: _Group, before: Sequence[Any], after: Sequence[Any]) -> bool:
+    sizes = [*(before[i] for i in group.before), *(after[j] for j in group.after)]
+    is_dynamic = any(not isinstance(size, int) for size in sizes)
+    return is_dynamic and not (len(group.before) == 1 and len(group.after) == 1)
+
+
+def _replace(graph: fx.Graph, node: fx.Node, groups: Sequence[_Group]) -> None:
+    sizes = node.args[1]
+    value: Any = node.args[0]
+    wanted = node.meta["val"]
+    assert isinstance(sizes, (list, tuple))
+    with graph.inserting_before(node):
+        # From the last group to the first, so that the positions of the others stay.
+        for group in reversed(groups):
+            if len(group.before) > 1:
+                value = _call(graph, node, aten.flatten.using_ints, value, group.before[0], group.before[-1])
+            if not group.before:  # dimensions of size 1 at the end
+                for _ in group.after:
+                    value = _call(graph, node, aten.unsqueeze.default, value, -1)
+            elif not group.after:
+                value = _call(graph, node, aten.squeeze.dim, value, group.before[0])
+            elif len(group.after) > 1:
+                split = [sizes[axis] for axis in group.after]
+                value = _call(graph, node, aten.unflatten.int, value, group.before[0], split)
+    value.meta = {**node.meta, "val": wanted}
+    node.replace_all_uses_with(value)
+    graph.erase_node(node)
+
+
+def _call(graph: fx.Graph, like: fx.Node, target: Any, operand: fx.Node, *arguments: Any) -> fx.Node:
+    call = graph.call_function(target, (operand, *arguments))
+    fakes = [
+        argument.meta["val"] if isinstance(argument, fx.Node) else argument
+        for argument in arguments
+        if not isinstance(argument, list)
+    ]
+    lists = [
+        [item.meta["val"] if isinstance(item, fx.Node) else item for item in a] for a in arguments if isinstance(a, list)
+    ]
+    call.meta = {**like.meta, "val": target(operand.meta["val"], *fakes, *lists)}
+    return call

@@ -1,0 +1,234 @@
+"""torch.compile(backend="mlirstack"): forward and backward graphs against eager, aliasing, mutation, fallbacks, options."""
+
+from __future__ import annotations
+
+import copy
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from backend_models import CASES, Call, check_against_eager, linear, rows
+from torch import nn
+from torch._dynamo.utils import counters
+from torch.nn import functional
+
+from mlirstack.dynamo.backend import clear_graphs, graphs, mlirstack
+from mlirstack.errors import MlirstackError, UsageError
+
+pytestmark = pytest.mark.portable
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> Iterator[None]:
+    torch.manual_seed(0)
+    torch._dynamo.reset()
+    counters.clear()
+    clear_graphs()
+    yield
+    torch._dynamo.reset()
+
+
+def statuses() -> list[tuple[str, str]]:
+    return [(graph.kind, graph.status) for graph in graphs()]
+
+
+def test_it_is_found_by_its_name() -> None:
+    assert "mlirstack" in torch._dynamo.list_backends()
+    compiled = torch.compile(torch.tanh, backend="mlirstack")
+    x = torch.randn(7)
+    torch.testing.assert_close(compiled(x), x.tanh())
+    assert statuses() == [("inference", "compiled")]
+
+
+DYNAMIC = ("mlp", "mutated_argument", "one_result_twice", "integer_argument", "cross_entropy", "attention")
+
+
+@pytest.mark.parametrize(("name", "dynamic"), [*((name, False) for name in CASES), *((name, True) for name in DYNAMIC)])
+def test_training_step(name: str, dynamic: bool) -> None:
+    case = CASES[name]
+    model = case.model()
+    eager = copy.deepcopy(model)
+    check_against_eager(case, torch.compile(model, backend=mlirstack, dynamic=dynamic, fullgraph=True), eager)
+    assert statuses() == [("forward", "compiled"), ("backward", "compiled")]
+
+
+def test_one_dynamic_compilation_serves_many_sizes() -> None:
+    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
+    compiled = torch.compile(model, backend=mlirstack, dynamic=True)
+    for size in (5, 2, 33, 7):
+        x = rows(size)
+        torch.testing.assert_close(compiled(x), model(x), rtol=1e-5, atol=1e-5)
+    assert counters["stats"]["unique_graphs"] == 1
+    assert [graph.kind for graph in graphs()] == ["forward"]
+
+
+def test_repeated_calls_compile_once_and_a_changed_attribute_again() -> None:
+    model = Call(lambda m, x: m.fc(x) * m.scale, fc=linear())
+    model.scale = 2
+    compiled = torch.compile(model, backend=mlirstack)
+    x = rows()
+    for _ in range(3):
+        compiled(x)
+    assert len(graphs()) == 1
+    model.scale = 3
+    torch.testing.assert_close(compiled(x), model.fc(x) * 3)
+    assert len(graphs()) == 2
+
+
+def test_threads_call_one_compiled_function() -> None:
+    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU()).eval()
+    compiled = torch.compile(model, backend=mlirstack)
+    inputs = [rows() for _ in range(8)]
+    with torch.no_grad():
+        compiled(inputs[0])
+        results: dict[int, torch.Tensor] = {}
+
+        def call(index: int) -> None:
+            with torch.no_grad():
+                for _ in range(50):
+                    results[index] = compiled(inputs[index])
+
+        threads = [threading.Thread(target=call, args=(index,)) for index in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for index, x in enumerate(inputs):
+            torch.testing.assert_close(results[index], model(x))
+
+
+def test_inference_without_gradients() -> None:
+    model = nn.Sequential(nn.Linear(8, 16), nn.LayerNorm(16)).eval()
+    compiled = torch.compile(model, backend=mlirstack, fullgraph=True)
+    with torch.inference_mode():
+        x = rows()
+        torch.testing.assert_close(compiled(x), model(x))
+    assert statuses() == [("inference", "compiled")]
+
+
+def test_gradients_in_float64() -> None:
+    model = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.LayerNorm(6), nn.Linear(6, 2)).double()
+    compiled = torch.compile(model, backend=mlirstack, fullgraph=True)
+    assert torch.autograd.gradcheck(compiled, (torch.randn(3, 4, dtype=torch.float64, requires_grad=True),))
+    assert ("backward", "compiled") in statuses()
+
+
+def test_arguments_without_gradient() -> None:
+    """The backward graph returns None for what needs no gradient."""
+    model = Call(lambda m, x, mask, index: m.fc(x).masked_fill(mask, 0.0)[index], fc=linear())
+    eager = copy.deepcopy(model)
+    compiled = torch.compile(model, backend=mlirstack, fullgraph=True)
+    x, mask, index = rows().requires_grad_(), rows() > 0, torch.tensor([4, 0, 0])
+    other = x.detach().clone().requires_grad_()
+    compiled(x, mask, index).sum().backward()
+    eager(other, mask, index).sum().backward()
+    torch.testing.assert_close(x.grad, other.grad)
+    torch.testing.assert_close(model.fc.weight.grad, eager.fc.weight.grad)
+
+
+# -------------------------------------------------------------------------------------------------------------- fallbacks
+
+
+def test_random_numbers_are_eagers() -> None:
+    model = nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.5)).train()
+    compiled = torch.compile(model, backend=mlirstack, options={"fallback": "inductor"})
+    x = rows()
+    torch.manual_seed(3)
+    result = compiled(x)
+    torch.manual_seed(3)
+    torch.testing.assert_close(result, model(x), rtol=0, atol=0)
+    (graph,) = graphs()
+    assert graph.status == "fallback" and graph.reason is not None and "random" in graph.reason
+
+
+def _not_importable(x: torch.Tensor) -> torch.Tensor:
+    return torch.linalg.eigvalsh(x @ x.t()) + 1
+
+
+@pytest.mark.parametrize("fallback", ["eager", "inductor"])
+def test_a_graph_that_cannot_be_imported_runs_elsewhere(fallback: str) -> None:
+    x = torch.randn(4, 4)
+    compiled = torch.compile(_not_importable, backend=mlirstack, options={"fallback": fallback})
+    torch.testing.assert_close(compiled(x), _not_importable(x))
+    (graph,) = graphs()
+    assert graph.status == "fallback" and graph.error is not None
+
+
+def test_a_graph_that_cannot_be_imported_is_an_error_if_asked() -> None:
+    compiled = torch.compile(_not_importable, backend=mlirstack, options={"fallback": "error"})
+    with pytest.raises(torch._dynamo.exc.BackendCompilerFailed) as caught:
+        compiled(torch.randn(4, 4))
+    assert isinstance(caught.value.inner_exception, MlirstackError)
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [({"targt": "cpu"}, "target"), ({"fallback": "triton"}, "inductor"), ({"route": "mhlo"}, "tosa")],
+)
+def test_wrong_options_are_refused(options: dict[str, str], named: str) -> None:
+    with pytest.raises(UsageError, match=named):
+        mlirstack(torch.fx.symbolic_trace(nn.ReLU()), [rows()], options=options)
+
+
+def test_inductors_modes_are_refused() -> None:
+    with pytest.raises(UsageError, match="max-autotune"):
+        mlirstack(torch.fx.symbolic_trace(nn.ReLU()), [rows()], mode="max-autotune")
+
+
+def test_each_graph_has_a_dump(tmp_path: Path) -> None:
+    compiled = torch.compile(functional.gelu, backend=mlirstack, options={"dump": str(tmp_path), "target": "cpu"})
+    compiled(rows())
+    (graph,) = graphs()
+    assert (tmp_path / graph.name / "trace.json").is_file()
+    assert list((tmp_path / graph.name).glob("*-linalg.mlir"))
+
+
+# -------------------------------------------------------------------------------------------------------------- training
+
+
+def _classifier() -> nn.Module:
+    return nn.Sequential(nn.Linear(8, 32), nn.GELU(), nn.Linear(32, 4))
+
+
+def _convolutions() -> nn.Module:
+    return nn.Sequential(
+        nn.Unflatten(1, (2, 2, 2)),
+        nn.Conv2d(2, 8, 3, padding=1),
+        nn.BatchNorm2d(8),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(8, 4),
+    )
+
+
+def _transformer() -> nn.Module:
+    layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
+    return nn.Sequential(nn.Unflatten(1, (2, 4)), nn.Linear(4, 8), layer, nn.Flatten(), nn.Linear(16, 4))
+
+
+@pytest.mark.parametrize("build", [_classifier, _convolutions, _transformer])
+def test_twenty_steps_of_training(build: Callable[[], nn.Module]) -> None:
+    """The losses stay within 1e-4 of eager's; both start at the same weights and see the same batches."""
+    model = build()
+    start = copy.deepcopy(model.state_dict())
+    compiled = torch.compile(model, backend=mlirstack, fullgraph=True)
+    batches = [(rows(16), torch.randint(0, 4, (16,))) for _ in range(20)]
+
+    def train(called: nn.Module, kind: type[torch.optim.Optimizer]) -> list[float]:
+        model.load_state_dict(start)
+        optimizer = kind(model.parameters(), lr=1e-2)
+        losses = []
+        for x, label in batches:
+            optimizer.zero_grad()
+            loss = functional.cross_entropy(called(x), label)
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        return losses
+
+    for kind in (torch.optim.SGD, torch.optim.Adam):
+        assert train(compiled, kind) == pytest.approx(train(model, kind), rel=1e-4, abs=1e-5)
+    assert statuses() == [("forward", "compiled"), ("backward", "compiled")]
