@@ -27,7 +27,7 @@ _PURPOSES = {
 
 
 def iree_pipeline(name: str, route: str, level: str, settings: IreePhase) -> Pipeline:
-    """The table of target ``name`` for a program at ``level``; every phase runs as ``settings``, whose own one is ignored."""
+    """The table of target ``name`` for a program at ``level``; every phase runs as ``settings`` says."""
     if level not in ("fx", "torch", "tosa", "linalg"):
         raise UsageError(
             f"IREE takes programs at linalg or above; this one stands at level '{level}'",

@@ -320,7 +320,7 @@ def test_candidates_are_built_by_the_command_line(tmp_path: Path) -> None:
     assert json.loads(result.read_text()) == {"directory": str(out), "kernels": 1, "candidates": 2}
     only = found.problems[0]
     assert [candidate.skipped for candidate in only.candidates] == [None] * 2
-    assert all((out / only.directory / str(number) / "kernels.cubin").is_file() for number in range(2))
+    assert all((out / only.directory / str(number) / "cuda" / "kernels.cubin").is_file() for number in range(2))
 
     if not torch.cuda.is_available():  # the GPU machine has no MLIR; this machine has no GPU either
         ran = command("run", str(out), "--table", str(tmp_path / "t.json"), script=WITHOUT_MLIR)

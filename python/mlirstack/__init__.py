@@ -10,18 +10,22 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mlirstack.api import compare, compile, lower
+    from mlirstack.bundle.load import load
+    from mlirstack.deploy.build import build
     from mlirstack.lowering import Lowering
 
 __version__ = "0.1.0"
 
 _LAZY = {
     "Lowering": "mlirstack.lowering",
+    "build": "mlirstack.deploy.build",
     "compare": "mlirstack.api",
     "compile": "mlirstack.api",
+    "load": "mlirstack.bundle.load",
     "lower": "mlirstack.api",
 }
 
-__all__ = ["Lowering", "__version__", "compare", "compile", "lower"]
+__all__ = ["Lowering", "__version__", "build", "compare", "compile", "load", "lower"]
 
 
 def __getattr__(name: str) -> Any:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from mlirstack.errors import MlirstackError, StageError
 
@@ -31,7 +31,8 @@ Progress = Callable[[str, str, float], None]
 class Job:
     """What to compile: a model reference with its settings, and lowering options (:class:`mlirstack.lowering.LowerOptions`).
 
-    With ``bundle`` the artifact is built and written there; without it the job ends with the last stage.  ``portable``
+    With ``bundle`` the artifact is built and written there; without it the job ends with the last stage.  ``deploy`` says
+    that it is a part of a bundle to deploy: "shared" with parameters and golden answers, "code" without.  ``portable``
     leaves out of it the parameters that ``reference`` and ``seed`` rebuild elsewhere.
     """
 
@@ -42,6 +43,7 @@ class Job:
     dtype: str | None = None
     dynamic: Mapping[str, Any] = field(default_factory=dict)
     portable: bool = False
+    deploy: Literal["shared", "code"] | None = None
 
 
 @dataclass(frozen=True)

@@ -1,33 +1,42 @@
-"""The artifact on disk: one directory with a manifest, checksums, the artifact's files, and the parameters.
+"""The artifact on disk: one directory with a manifest, checksums, the artifacts' files, the parameters, golden answers.
 
-``manifest.json`` names every other file with its size and SHA-256; nothing is handed to native code before its checksum is
-verified, because damaged code crashes the process.  A bundle is written beside its place and moved there when complete.
-Parameters that the reader can get elsewhere, from a model that a seed rebuilds, may be left out.
+Nothing is handed to native code before its checksum is verified, because damaged code crashes the process.  Parameters that
+the reader can get elsewhere, from a model that a seed rebuilds, may be left out.  Bundles of single targets are merged into
+one that holds their parameters once.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import hashlib
-import json
 import shutil
-import tempfile
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from mlirstack.bundle.files import entries, file_problems, written_aside
+from mlirstack.bundle.golden import Golden, write_golden
+from mlirstack.bundle.manifest import (
+    GOLDEN,
+    MANIFEST,
+    PARAMETERS,
+    ArtifactEntry,
+    Manifest,
+    Origin,
+    read_manifest,
+    write_manifest,
+)
+from mlirstack.bundle.parameters import MappedTensor, map_parameters
 from mlirstack.errors import BundleError, UsageError
 from mlirstack.frontend.parameters import save_parameters
-from mlirstack.frontend.program import ArgumentSpec, Mutation, OutputSpec, ResultSpec, Signature
+from mlirstack.frontend.program import Signature
 from mlirstack.targets.base import Artifact
+from mlirstack.targets.requirements import Requirements
 
 if TYPE_CHECKING:
     import torch
 
-FORMAT_VERSION = 1
-MANIFEST = "manifest.json"
-PARAMETERS = "parameters.safetensors"
+__all__ = ["MANIFEST", "PARAMETERS", "Bundle", "BundleInfo", "merge_bundles", "open_bundle", "read_bundle", "write_bundle"]
 
 
 @dataclass(frozen=True)
@@ -42,7 +51,7 @@ class BundleInfo:
 
 @dataclass(frozen=True)
 class Bundle:
-    """A bundle read back and verified."""
+    """The first artifact of a bundle, read back and verified, with everything that loading it takes."""
 
     info: BundleInfo
     artifact: Artifact
@@ -54,46 +63,111 @@ def write_bundle(
     path: Path,
     artifact: Artifact,
     signature: Signature,
-    parameters: dict[str, torch.Tensor],
+    parameters: Mapping[str, torch.Tensor],
     info: BundleInfo,
     *,
     rebuilt: Collection[str] = (),
+    spec: str | None = None,
+    requirements: Requirements | None = None,
+    golden: Golden | None = None,
+    origin: Origin | None = None,
 ) -> None:
-    """Write a bundle to ``path``, replacing an earlier bundle there; anything else there is refused.
+    """Write a bundle of one target to ``path``, replacing an earlier bundle there; anything else there is refused.
 
-    Parameters named in ``rebuilt`` are not stored: whoever reads the bundle must bring them.
+    Parameters named in ``rebuilt`` are not stored: whoever reads the bundle must bring them.  ``spec`` is the target as it
+    was asked for.
     """
-    if path.exists() and not (path / MANIFEST).is_file() and (not path.is_dir() or any(path.iterdir())):
-        raise UsageError(f"{path} exists and is not a bundle", hint="name a new directory")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        work = Path(tempfile.mkdtemp(prefix=f".{path.name}-", dir=path.parent))
-    except OSError as error:
-        raise UsageError(f"cannot write to {path.parent}: {error.strerror}") from error
-    try:
+    folder = file_name(spec or artifact.target)
+    with written_aside(path) as work:
+        (work / folder).mkdir()
         for name, data in artifact.files.items():
-            (work / name).write_bytes(data)
+            (work / folder / name).write_bytes(data)
+        if not artifact.files:
+            (work / folder).rmdir()
         save_parameters({name: t for name, t in parameters.items() if name not in rebuilt}, work / PARAMETERS)
-        manifest = {
-            "format_version": FORMAT_VERSION,
-            **dataclasses.asdict(info),
-            "target": artifact.target,
-            "metadata": artifact.metadata,
-            "signature": dataclasses.asdict(signature),
-            "parameters": list(parameters),
-            "rebuilt": [name for name in parameters if name in rebuilt],
-            "files": {f.name: {"size": f.stat().st_size, "sha256": _sha256(f)} for f in sorted(work.iterdir())},
+        description = write_golden(golden, work / GOLDEN) if golden else None
+        entry = ArtifactEntry(
+            spec or artifact.target,
+            artifact.target,
+            {name: f"{folder}/{name}" for name in artifact.files},
+            requirements or Requirements(),
+            artifact.metadata,
+            info.route,
+            info.route_reason,
+        )
+        manifest = Manifest(
+            info.model,
+            info.versions,
+            signature,
+            tuple(parameters),
+            tuple(name for name in parameters if name in rebuilt),
+            (entry,),
+            entries(work),
+            description,
+            origin,
+            datetime.now(UTC).isoformat(timespec="seconds"),
+        )
+        write_manifest(manifest, work)
+
+
+def merge_bundles(parts: Sequence[Path], path: Path) -> Manifest:
+    """Move bundles of the same model, each of one target, into one at ``path``; the first one brings what they share.
+
+    The others need no parameters and no golden answers.  Raises :class:`UsageError` where two are for the same target,
+    :class:`BundleError` where they are not of the same model.
+    """
+    manifests = [read_manifest(part) for part in parts]
+    first = manifests[0]
+    for other in manifests[1:]:
+        if (other.signature, other.parameters) != (first.signature, first.parameters):
+            raise BundleError(f"'{other.artifacts[0].spec}' and '{first.artifacts[0].spec}' are not of the same model")
+    specs = [entry.spec for manifest in manifests for entry in manifest.artifacts]
+    if len(set(specs)) != len(specs):
+        raise UsageError(f"a target is given twice: {', '.join(specs)}")
+    with written_aside(path) as work:
+        for part, manifest in zip(parts, manifests, strict=True):
+            for name in manifest.files:
+                if manifest is first or name not in (PARAMETERS, GOLDEN):
+                    (work / name).parent.mkdir(exist_ok=True)
+                    shutil.move(part / name, work / name)
+        files = {
+            name: entry
+            for manifest in manifests
+            for name, entry in manifest.files.items()
+            if manifest is first or name not in (PARAMETERS, GOLDEN)
         }
-        (work / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n")
-        if path.exists():
-            shutil.rmtree(path)
-        work.rename(path)
-    except OSError as error:
-        raise BundleError(
-            f"cannot write bundle {path}: {error.strerror}", hint="free space, or name another place"
-        ) from error
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
+        merged = replace(first, artifacts=tuple(e for m in manifests for e in m.artifacts), files=files)
+        write_manifest(merged, work)
+    return merged
+
+
+def open_bundle(path: Path, *, trust_parameters: bool = False) -> Manifest:
+    """The manifest of a bundle all of whose files are what it says; :class:`BundleError` names the first that is not.
+
+    ``trust_parameters`` skips the contents of the parameters (their size is checked): they are data, which is not executed,
+    and reading them all takes longer than mapping them.
+    """
+    manifest = read_manifest(path)
+    unread = frozenset((PARAMETERS,)) if trust_parameters else frozenset()
+    for problem in file_problems(path, manifest, unread=unread):
+        raise problem.error(path)
+    return manifest
+
+
+def artifact_of(path: Path, entry: ArtifactEntry) -> Artifact:
+    """The artifact of a bundle that has been opened."""
+    files = {name: (path / file).read_bytes() for name, file in entry.files.items()}
+    return Artifact(entry.target, files, entry.metadata)
+
+
+def mapped_parameters(path: Path, manifest: Manifest) -> dict[str, MappedTensor]:
+    """The stored parameters of a bundle that has been opened; :class:`BundleError` where one is missing."""
+    stored = map_parameters(path / PARAMETERS) if PARAMETERS in manifest.files else {}
+    wanted = [name for name in manifest.parameters if name not in manifest.rebuilt]
+    absent = [name for name in wanted if name not in stored]
+    if absent:
+        raise BundleError(f"bundle {path}: {PARAMETERS} lacks {', '.join(absent[:3])}", hint="build the bundle again")
+    return {name: stored[name] for name in wanted}
 
 
 def read_bundle(path: Path, rebuilt: Mapping[str, torch.Tensor] | None = None) -> Bundle:
@@ -101,59 +175,21 @@ def read_bundle(path: Path, rebuilt: Mapping[str, torch.Tensor] | None = None) -
 
     ``rebuilt`` are the parameters of the model, for a bundle that was written without them.
     """
-    from safetensors.torch import load_file
-
-    manifest = _manifest(path)
-    for name, entry in manifest["files"].items():
-        file = path / name
-        if not file.is_file():
-            raise BundleError(f"bundle {path}: {name} is missing", hint="build the bundle again")
-        if file.stat().st_size != entry["size"] or _sha256(file) != entry["sha256"]:
-            raise BundleError(f"bundle {path}: {name} is damaged (checksum differs)", hint="copy or build the bundle again")
-    own = [name for name in manifest["files"] if name != PARAMETERS]
-    artifact = Artifact(manifest["target"], {name: (path / name).read_bytes() for name in own}, manifest["metadata"])
-    stored = load_file(path / PARAMETERS) if PARAMETERS in manifest["files"] else {}
-    absent = [name for name in manifest.get("rebuilt", ()) if name not in (rebuilt or {})]
+    manifest = open_bundle(path)
+    absent = [name for name in manifest.rebuilt if name not in (rebuilt or {})]
     if absent:
         raise BundleError(
             f"bundle {path} stores no parameters ({', '.join(absent[:3])}, …): they come from the model it was built of",
-            hint=f"read it together with that model: mlirstack compare zoo:{manifest['model']} --artifacts DIR",
+            hint=f"read it together with that model: mlirstack compare zoo:{manifest.model} --artifacts DIR",
         )
-    given = {name: (rebuilt or {})[name].detach() for name in manifest.get("rebuilt", ())}
-    parameters = {name: given[name] if name in given else stored[name] for name in manifest["parameters"]}
-    info = BundleInfo(*(manifest[f.name] for f in dataclasses.fields(BundleInfo)))
-    return Bundle(info, artifact, _signature(manifest["signature"]), parameters)
+    stored = {name: mapped.tensor() for name, mapped in mapped_parameters(path, manifest).items()}
+    given = {name: (rebuilt or {})[name].detach() for name in manifest.rebuilt}
+    parameters = {name: given[name] if name in given else stored[name] for name in manifest.parameters}
+    entry = manifest.artifacts[0]
+    info = BundleInfo(manifest.model, entry.route, entry.route_reason, dict(manifest.versions))
+    return Bundle(info, artifact_of(path, entry), manifest.signature, parameters)
 
 
-def _manifest(path: Path) -> dict[str, Any]:
-    try:
-        manifest: dict[str, Any] = json.loads((path / MANIFEST).read_text())
-        version = manifest["format_version"]
-    except FileNotFoundError:
-        raise BundleError(f"{path} is not a bundle: no {MANIFEST}") from None
-    except (OSError, ValueError, KeyError) as error:
-        raise BundleError(f"bundle {path}: {MANIFEST} cannot be read: {error}") from error
-    if version != FORMAT_VERSION:
-        raise BundleError(f"bundle {path} has format {version}; this mlirstack reads format {FORMAT_VERSION}")
-    return manifest
-
-
-def _signature(data: dict[str, Any]) -> Signature:
-    def shaped(entry: dict[str, Any]) -> dict[str, Any]:
-        return {**entry, "shape": None if entry.get("shape") is None else tuple(entry["shape"])}
-
-    return Signature(
-        arguments=tuple(ArgumentSpec(**shaped(a)) for a in data["arguments"]),
-        results=tuple(ResultSpec(**shaped(r)) for r in data["results"]),
-        outputs=tuple(OutputSpec(**shaped(o)) for o in data["outputs"]),
-        in_spec=data["in_spec"],
-        out_spec=data["out_spec"],
-        mutations=tuple(Mutation(**m) for m in data["mutations"]),
-        dynamic={name: (low, high) for name, (low, high) in data["dynamic"].items()},
-        specialized=tuple((leaf, value) for leaf, value in data["specialized"]),
-    )
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def file_name(text: str) -> str:
+    """``iree-cpu:x86-64-v3`` as the name of a folder."""
+    return "".join(c if c.isalnum() or c in "._-" else "-" for c in text)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib.metadata
+import importlib.util
 import platform
 import re
 from collections.abc import Mapping
@@ -76,6 +77,14 @@ class Unmet:
     kind: str  # "arch", "versions"
     reason: str
     remedy: str
+
+
+def is_installed(module: str) -> bool:
+    """Can ``module`` be imported?  Only its parent packages are."""
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
 
 
 def cpuinfo_features(llvm_features: str) -> tuple[str, ...]:

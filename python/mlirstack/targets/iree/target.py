@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
-import importlib.util
 import platform
 import re
 from collections.abc import Mapping, Sequence
@@ -20,7 +19,14 @@ from mlirstack.frontend.program import Program, Signature
 from mlirstack.targets.base import ArrayExecutable, Artifact, Executable, Target
 from mlirstack.targets.iree.bytecode import bytecode_read_here, bytecode_version
 from mlirstack.targets.registry import TargetOptions
-from mlirstack.targets.requirements import X86_LEVELS, Requirements, cuda_device, known_machine_features, unmet
+from mlirstack.targets.requirements import (
+    X86_LEVELS,
+    Requirements,
+    cuda_device,
+    is_installed,
+    known_machine_features,
+    unmet,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -54,11 +60,7 @@ class IreeTarget(Target):
 
     def available(self) -> str | None:
         """None where IREE's runtime is installed and the device is there."""
-        try:
-            found = importlib.util.find_spec("iree.runtime")
-        except ModuleNotFoundError:
-            found = None
-        return None if found else f"IREE's runtime is not installed (pip install {RUNTIME})"
+        return None if is_installed("iree.runtime") else f"IREE's runtime is not installed (pip install {RUNTIME})"
 
     def pipeline(self, route: str, level: str) -> Pipeline:
         """Front end, IREE's phases, vmfb."""
