@@ -19,7 +19,9 @@ from typing import Any
 
 from mlirstack.bindings import new_context
 from mlirstack.errors import MlirstackError, WorkerLostError
+from mlirstack.ir.level import LEVELS
 from mlirstack.ir.text import module_bytecode, read_module
+from mlirstack.lowering import read_payload
 from mlirstack.reduce.attempt import Task, attempt
 from mlirstack.reduce.edits import apply, inventory
 from mlirstack.reduce.outcome import Outcome, as_json
@@ -80,7 +82,9 @@ def main() -> None:
 
     def module_of(file: str) -> Any:
         if held.get("file") != file:
-            held.update(file=file, module=read_module(Path(file), new_context()))
+            level = LEVELS[task.input_level] if task.input_level else None
+            payload = read_payload(level, Path(file)) if level else read_module(Path(file), new_context())
+            held.update(file=file, module=payload)
         return held["module"]
 
     def answer(question: dict[str, Any], tell: Any) -> Any:
