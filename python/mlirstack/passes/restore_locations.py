@@ -50,6 +50,8 @@ def _floating(operations: list[Any]) -> dict[Any, None]:
             continue
         made = [value.owner for value in op.operands if isinstance(value, ir.OpResult)]
         depends = len(made) < len(op.operands) or not all(maker in found for maker in made)
+        if op.name == "linalg.fill":  # whatever it fills, an output of a kernel too
+            depends = not made or made[0] not in found
         if not op.operands or (not depends and op.name.startswith(_TENSOR_OPS)):
             found[op] = None
     return found

@@ -61,7 +61,7 @@ def provenance_of(dump: DumpFiles) -> Provenance:
         if LEVELS[stage.level].is_module and stage.replay is not None:
             last = _module_lines(stage)
             stages[stage.name] = last.stage
-            kernels = kernels or last.kernels
+            kernels = {**last.kernels, **kernels}  # the first stage with a kernel knows best what it holds
     table = last.by_function if last else _Origins({})
     for stage in dump.stages:
         if stage.level in _READERS:
@@ -162,7 +162,7 @@ def _functions(
         for places in inside:
             if places:
                 by_line[name, places[0].line] |= set(places)
-        if KERNEL_ATTRIBUTE in function.attributes:
+        if KERNEL_ATTRIBUTE in function.attributes or "nvvm.kernel" in function.attributes:
             kernels[name] = frozenset(place for places in inside for place in places)
     return kernels, by_line
 
