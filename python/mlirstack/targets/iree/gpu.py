@@ -1,4 +1,4 @@
-"""Running a vmfb on an NVIDIA GPU with torch tensors on it: inputs without copies, results copied on the device.
+"""Running a vmfb on an NVIDIA GPU with torch tensors on it, without copies where memory allows it.
 
 IREE computes on streams of its own.  A call waits until torch's current stream has written the inputs, and returns when the
 results are there, so that whatever torch does next, on any stream, sees them.
@@ -11,13 +11,15 @@ from typing import Any
 
 import iree.runtime as rt
 import torch
-from torch.utils.dlpack import to_dlpack  # type: ignore[attr-defined]
+from torch.utils.dlpack import from_dlpack, to_dlpack  # type: ignore[attr-defined]
 
 from mlirstack.errors import TargetUnavailableError
 from mlirstack.frontend.program import Signature
 from mlirstack.targets.base import Executable
-from mlirstack.targets.iree.runtime import flat_bytes, plain, torch_dtype
+from mlirstack.targets.iree.runtime import DLPACK_CPU, flat_bytes, plain, torch_dtype
 from mlirstack.targets.iree.session import Session, cuda, push_number
+
+DLPACK_CUDA = 2
 
 
 class IreeCudaExecutable(Executable):
@@ -67,7 +69,7 @@ class IreeCudaExecutable(Executable):
                 arguments.push_ref(self._device.from_dlpack_capsule(to_dlpack(held[-1])).ref)
         if self._place.type == "cuda":
             torch.cuda.current_stream(self._place).synchronize()
-        return self._take(self._session.invoke(arguments))
+        return self._take(self._session.invoke(arguments), held)
 
     def _importable(self, tensor: torch.Tensor, *, written: bool) -> torch.Tensor:
         """``tensor`` itself where IREE can read it in place, else a copy."""
@@ -79,24 +81,31 @@ class IreeCudaExecutable(Executable):
             return importable.clone()
         return importable
 
-    def _take(self, results: Any) -> list[Any]:
-        """The results in torch's own memory: IREE's cannot be exported, but it can copy into what is imported."""
+    def _take(self, results: Any, held: Sequence[torch.Tensor | None]) -> list[Any]:
+        """The results as tensors that own their memory: one that shares it with an argument is copied."""
+        taken = [_extent(tensor) for tensor in held if tensor is not None]
         values: list[Any] = []
-        copies = 0
-        semaphore = self._device.create_semaphore(0)
         for i, (scalar, dtype) in enumerate(self._results):
             if scalar:
                 value = results.get_variant(i)
                 values.append(bool(value) if dtype is torch.bool else value)
                 continue
-            view = results.get_as_object(i, rt.HalBufferView)
-            tensor = torch.empty(list(view.shape), dtype=dtype, device=self._place)
+            tensor = self._exported(results.get_as_object(i, rt.HalBufferView))
+            tensor = tensor if tensor.dtype is dtype else tensor.view(dtype)  # integers have no sign in IREE
+            first, last = _extent(tensor)
+            if any(first < end and start < last for start, end in taken):
+                tensor = tensor.clone()
+            else:
+                taken.append((first, last))
             values.append(tensor)
-            if tensor.numel():
-                target = self._device.from_dlpack_capsule(to_dlpack(tensor.reshape(-1).view(torch.uint8)))
-                order = [(semaphore, copies)], [(semaphore, copies + 1)]
-                self._device.queue_copy(view.get_buffer(), target.get_buffer(), *order)
-                copies += 1
-        if copies:
-            rt.HalFence.create_at(semaphore, copies).wait()
         return values
+
+    def _exported(self, view: Any) -> torch.Tensor:
+        """A buffer of IREE's as a tensor, without a copy."""
+        kind = DLPACK_CUDA if self._place.type == "cuda" else DLPACK_CPU
+        return from_dlpack(self._device.create_dlpack_capsule(view, kind, self._place.index or 0))
+
+
+def _extent(tensor: torch.Tensor) -> tuple[int, int]:
+    """First address of a dense tensor, and the one behind it."""
+    return tensor.data_ptr(), tensor.data_ptr() + tensor.nbytes

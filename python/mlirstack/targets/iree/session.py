@@ -65,6 +65,8 @@ def processor(threads: int) -> Any:
 def cuda(ordinal: int) -> Any:
     """The GPU with number ``ordinal``."""
     try:
+        # Buffers of the asynchronous allocator cannot be handed to torch.
+        rt.flags.parse_flags("--cuda_async_allocations=false")
         driver = rt.get_driver("cuda")
         return driver.create_device(driver.query_available_devices()[ordinal]["device_id"])
     except (RuntimeError, ValueError, IndexError) as error:

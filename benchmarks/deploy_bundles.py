@@ -1,0 +1,119 @@
+"""Bundles built on one machine, verified and timed on another, next to eager and torch.compile there.
+
+    python benchmarks/deploy_bundles.py build BUNDLES --targets iree-cuda:sm_90,cuda:sm_90a     # needs no GPU
+    python benchmarks/deploy_bundles.py run BUNDLES --device cuda --json benchmarks/results/h200-bundles.json
+
+Running needs torch, the runtimes of the targets, and neither torch-mlir nor a compiler of ours.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+from deploy_models import CASES, case
+
+from mlirstack.bundle.verify import verify
+from mlirstack.deploy.bench import Benched, BenchReport, bench
+from mlirstack.errors import MlirstackError
+from mlirstack.versions import versions
+
+
+def build_all(directory: Path, targets: list[str], names: list[str]) -> None:
+    """Build the bundles that are not there yet."""
+    from mlirstack.deploy.build import build
+
+    for name in names:
+        if (directory / name).is_dir():
+            continue
+        made = case(name)
+        try:
+            report = build(
+                made.module,
+                made.inputs,
+                targets=targets,
+                path=directory / name,
+                dynamic_shapes=made.dynamic_shapes,
+                name=name,
+            )
+        except MlirstackError as error:
+            print(f"{name}: {error}", flush=True)
+            continue
+        code = ", ".join(f"{t.spec} {t.seconds:.1f} s, {t.size} bytes" for t in report.targets)
+        print(f"{name}: {report.size} bytes in {report.seconds:.1f} s ({code})", flush=True)
+
+
+def run_all(directory: Path, names: list[str], device: str | None, seconds: float, compiled: bool) -> list[dict[str, Any]]:
+    """Verify and time each bundle; a line of the table as soon as it is known."""
+    rows = []
+    for name in (n for n in names if (directory / n).is_dir()):
+        started = time.perf_counter()
+        report = verify(directory / name, device=device)
+        row: dict[str, Any] = {"model": name, "verified": report.ok}
+        row["checks"] = [f"{c.subject}: {c.detail}" for c in report.checks if c.step == "golden" or c.status == "failed"]
+        try:
+            timed = bench(directory / name, model=case(name).module, device=device, seconds=seconds, compiled=compiled)
+            row["device"] = timed.device
+            row["contenders"] = {r.contender: _plain(timed, r) for r in timed.results}
+        except MlirstackError as error:
+            row["error"] = error.message
+        row["seconds"] = round(time.perf_counter() - started, 1)
+        rows.append(row)
+        print(json.dumps(row), flush=True)
+    return rows
+
+
+def _plain(report: BenchReport, result: Benched) -> dict[str, Any]:
+    latency = result.latency
+    if latency is None:
+        return {"error": result.error}
+    ratio = report.ratio(result)
+    return {
+        "median_ms": round(latency.median * 1e3, 4),
+        "p90_ms": round(latency.quantile(0.9) * 1e3, 4),
+        "p99_ms": round(latency.quantile(0.99) * 1e3, 4),
+        "calls_per_s": round(latency.calls_per_s, 1),
+        "device_ms": None if result.device_s is None else round(result.device_s * 1e3, 4),
+        "prepare_s": None if result.prepare_s is None else round(result.prepare_s, 3),
+        "rel_l2": result.rel_l2,
+        "eager_over_this": None if ratio is None else round(ratio, 3),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["build", "run"])
+    parser.add_argument("directory", type=Path)
+    parser.add_argument("--targets", default="iree-cuda:sm_90,cuda:sm_90a")
+    parser.add_argument("--only", default=",".join(CASES), help="names of cases, comma-separated")
+    parser.add_argument("--device", help="run only what is for this device")
+    parser.add_argument("--seconds", type=float, default=1.0, help="of timing for each contender")
+    parser.add_argument("--no-compile", action="store_true", help="leave out torch.compile")
+    parser.add_argument("--json", type=Path, help="write the results there")
+    arguments = parser.parse_args()
+    names = arguments.only.split(",")
+    if arguments.what == "build":
+        build_all(arguments.directory, arguments.targets.split(","), names)
+        return
+    rows = run_all(arguments.directory, names, arguments.device, arguments.seconds, not arguments.no_compile)
+    if arguments.json:
+        on_gpu = torch.cuda.is_available()
+        data = {
+            "date": datetime.now(UTC).isoformat(timespec="seconds"),
+            "command": " ".join(["python", *sys.argv]),
+            "versions": versions(),
+            "machine": torch.cuda.get_device_name() if on_gpu else "CPU",
+            "results": rows,
+        }
+        arguments.json.write_text(json.dumps(data, indent=1) + "\n")
+    sys.exit(0 if all(row["verified"] and "error" not in row for row in rows) else 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,238 @@
+"""``bench``: how long a bundle takes on this machine, next to eager and torch.compile on the same inputs, call by call.
+
+Contenders take turns, so that what disturbs the machine disturbs all of them.  Latency is that of one call that is waited
+for; throughput that of calls made back to back; device time, on a GPU, that of the kernels alone.
+"""
+
+from __future__ import annotations
+
+import copy
+import gc
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from mlirstack.bundle.golden import Golden, read_golden
+from mlirstack.bundle.load import load_entry
+from mlirstack.bundle.manifest import GOLDEN, Manifest
+from mlirstack.bundle.select import candidates, matches
+from mlirstack.bundle.store import open_bundle
+from mlirstack.bundle.torch_arrays import tensor_of
+from mlirstack.bundle.verify import run_case, structure_inputs
+from mlirstack.compare.inductor import compile_inductor
+from mlirstack.compare.timing import torch_threads
+from mlirstack.errors import BundleError, MlirstackError, UsageError
+
+EAGER, INDUCTOR = "eager", "torch.compile"
+WARM_UP_CALLS = 3
+DEVICE_CALLS = 5  # under the profiler
+MOST_SAMPLES = 2000
+
+
+@dataclass(frozen=True)
+class Latency:
+    """Seconds a call, from ``samples`` calls; ``calls_per_s`` when made back to back."""
+
+    samples: tuple[float, ...]
+    calls_per_s: float
+
+    def quantile(self, part: float) -> float:
+        """The latency that ``part`` of the calls stay below: 0.5 is the median."""
+        ordered = sorted(self.samples)
+        return ordered[min(len(ordered) - 1, int(part * len(ordered)))]
+
+    @property
+    def median(self) -> float:
+        """Half of the calls take longer."""
+        return statistics.median(self.samples)
+
+
+@dataclass(frozen=True)
+class Benched:
+    """One contender: its latency, or why there is none.
+
+    ``device_s`` are seconds of GPU kernels a call.  ``rel_l2`` is the error of the golden answers (bundles only);
+    ``prepare_s`` the seconds until it could be called: loading a bundle, compiling.
+    """
+
+    contender: str
+    latency: Latency | None = None
+    device_s: float | None = None
+    prepare_s: float | None = None
+    rel_l2: float | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class BenchReport:
+    """All contenders on one bundle; ``device`` is torch's name of where they ran, ``threads`` those of the processor."""
+
+    model: str
+    device: str
+    threads: int
+    results: tuple[Benched, ...]
+
+    def ratio(self, result: Benched) -> float | None:
+        """Eager's median latency over that of ``result``: above 1 is faster than eager."""
+        eager = next((r.latency for r in self.results if r.contender == EAGER), None)
+        return eager.median / result.latency.median if eager and result.latency else None
+
+
+@dataclass
+class _Contender:
+    call: Callable[[], object]
+    prepare_s: float | None = None
+    rel_l2: float | None = None
+
+
+def bench(
+    path: Path,
+    *,
+    model: nn.Module | None = None,
+    device: str | None = None,
+    threads: int = 1,
+    seconds: float = 1.0,
+    compiled: bool = True,
+    progress: Callable[[str], None] = lambda doing: None,
+) -> BenchReport:
+    """Time every artifact of the bundle at ``path`` that runs here and that ``device`` names, on the golden inputs.
+
+    ``model`` is the same model for eager and, with ``compiled``, torch.compile; without it the bundle is timed alone.  About
+    ``seconds`` are spent on each contender.  Where artifacts run on a GPU, only those do.  Raises :class:`UsageError` where
+    nothing runs here, :class:`BundleError` for a bundle without golden inputs.
+    """
+    manifest = open_bundle(path)
+    if manifest.golden is None:
+        raise BundleError(f"bundle {path} holds no golden inputs to call it with", hint="build it from a torch model")
+    golden = read_golden(path / GOLDEN, manifest.golden)
+    found = [c for c in candidates(manifest) if device is None or matches(c.entry, device)]
+    runnable = [c.entry for c in found if not c.lacks]
+    if not runnable:
+        reasons = "; ".join(f"{c.entry.spec}: {c.reason}" for c in found) or f"it holds nothing for '{device}'"
+        raise UsageError(f"nothing of bundle {path} runs here: {reasons}")
+    kind = runnable[0].requirements.device
+    contenders: dict[str, _Contender] = {}
+    failed: list[Benched] = []
+    place = "cpu"
+    with torch_threads(threads):
+        for entry in (e for e in runnable if e.requirements.device == kind):
+            progress(entry.spec)
+            try:
+                loaded = load_entry(path, manifest, entry, "to time", threads=threads)
+                comparisons = run_case(loaded, golden, 0)
+                wrong = [f"{c.name}: {c.reason}" for c in comparisons if c.reason]
+                if wrong:
+                    raise BundleError(wrong[0])
+            except MlirstackError as error:
+                failed.append(Benched(entry.spec, error=error.message))
+                continue
+            place = loaded.device
+            rel_l2 = max((c.rel_l2 for c in comparisons), default=0.0)
+            contenders[entry.spec] = _Contender(_call(loaded.function, manifest, golden, place), loaded.load_seconds, rel_l2)
+        if model is not None:
+            more, problems = _torch_contenders(model, manifest, golden, place, compiled, progress)
+            contenders |= more
+            failed += problems
+        progress("timing")
+        timed = _measure(contenders, place, seconds)
+    results = [replace(r, prepare_s=contenders[r.contender].prepare_s, rel_l2=contenders[r.contender].rel_l2) for r in timed]
+    return BenchReport(manifest.model, place, threads, (*results, *failed))
+
+
+def _call(function: Callable[..., Any], manifest: Manifest, golden: Golden, place: str) -> Callable[[], object]:
+    leaves = [tensor_of(leaf).to(place) if hasattr(leaf, "strides") else leaf for leaf in golden.inputs(0)]
+    args, kwargs = structure_inputs(manifest, leaves)
+
+    def call() -> object:
+        return function(*args, **kwargs)
+
+    return call
+
+
+def _torch_contenders(
+    model: nn.Module, manifest: Manifest, golden: Golden, place: str, compiled: bool, progress: Callable[[str], None]
+) -> tuple[dict[str, _Contender], list[Benched]]:
+    progress(EAGER)
+    eager = copy.deepcopy(model).to(place)
+    contenders = {EAGER: _Contender(_call(eager, manifest, golden, place))}
+    if not compiled:
+        return contenders, []
+    progress(INDUCTOR)
+    leaves = [tensor_of(leaf).to(place) if hasattr(leaf, "strides") else leaf for leaf in golden.inputs(0)]
+    args, kwargs = structure_inputs(manifest, leaves)
+    if kwargs:
+        return contenders, [Benched(INDUCTOR, error="the model takes keyword arguments, which are not timed")]
+    try:
+        function = compile_inductor(copy.deepcopy(model).to(place), args, dynamic=bool(manifest.signature.dynamic))
+    except MlirstackError as error:
+        return contenders, [Benched(INDUCTOR, error=error.message)]
+    contenders[INDUCTOR] = _Contender(_call(function, manifest, golden, place), function.compile_s)
+    return contenders, []
+
+
+# --------------------------------------------------------------------------------------------------------------- measuring
+
+
+def _measure(contenders: Mapping[str, _Contender], place: str, seconds: float) -> list[Benched]:
+    wait: Callable[[], None] = torch.cuda.synchronize if place.startswith("cuda") else lambda: None
+    samples: dict[str, list[float]] = {name: [] for name in contenders}
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        with torch.no_grad():
+            for contender in contenders.values():
+                for _ in range(WARM_UP_CALLS):
+                    contender.call()
+                wait()
+            deadline = time.perf_counter() + seconds * len(contenders)
+            while time.perf_counter() < deadline and min(map(len, samples.values()), default=MOST_SAMPLES) < MOST_SAMPLES:
+                for name, contender in contenders.items():
+                    started = time.perf_counter()
+                    contender.call()
+                    wait()
+                    samples[name].append(time.perf_counter() - started)
+            return [
+                Benched(
+                    name,
+                    Latency(tuple(samples[name]), _throughput(contender.call, wait, samples[name])),
+                    device_seconds(contender.call) if place.startswith("cuda") else None,
+                )
+                for name, contender in contenders.items()
+            ]
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def _throughput(call: Callable[[], object], wait: Callable[[], None], samples: Sequence[float]) -> float:
+    """Calls a second, made back to back for about a fifth of a second."""
+    count = max(3, min(1000, int(0.2 / statistics.median(samples))))
+    started = time.perf_counter()
+    for _ in range(count):
+        call()
+    wait()
+    return count / (time.perf_counter() - started)
+
+
+def device_seconds(call: Callable[[], object]) -> float:
+    """Seconds of GPU kernels a call, copies of memory left out; the profiler sees those of every library in the process."""
+    from torch.autograd import DeviceType
+    from torch.profiler import ProfilerActivity, profile
+
+    torch.cuda.synchronize()
+    with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+        for _ in range(DEVICE_CALLS):
+            call()
+        torch.cuda.synchronize()
+    kernels = [
+        event
+        for event in profiler.events() or ()
+        if event.device_type == DeviceType.CUDA and not event.name.lower().startswith(("memcpy", "memset"))
+    ]
+    return sum(float(event.time_range.elapsed_us()) for event in kernels) * 1e-6 / DEVICE_CALLS
