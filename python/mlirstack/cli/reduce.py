@@ -63,7 +63,7 @@ def reduce(
         write_reduced(target, found, case.task)
         if str(json_file) != "-":
             console.print(
-                f"{found.ops_before} → {found.ops} ops in {found.seconds:.1f} s, {found.tries} tries: {found.outcome.text()}",
+                f"{found.ops_before} → {found.ops} ops, {found.seconds:.1f} s, {found.tries} tries: {found.outcome.text()}",
                 markup=False,
                 highlight=False,
                 soft_wrap=True,

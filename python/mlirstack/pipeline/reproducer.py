@@ -157,7 +157,7 @@ class Reproducer(Observer):
 
 
 def _command(stage: Stage, record: Record) -> str:
-    """What repeats a failure: the external tool where the stage is one, the first command for a graph, else mlirstack-opt."""
+    """What repeats a failure: an external tool where the stage is one, the first command for a graph, else mlirstack-opt."""
     if record.input_level == "fx" and record.origin:
         return record.origin
     step: Step | None = stage.steps[0] if len(stage.steps) == 1 else None

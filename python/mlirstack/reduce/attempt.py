@@ -8,11 +8,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mlirstack.bindings import ir
-from mlirstack.errors import MlirstackError, StageError, UsageError
+from mlirstack.errors import StageError, UsageError
 from mlirstack.ir.level import LEVELS
 from mlirstack.ir.text import clone_module, verification_failure
 from mlirstack.pipeline.observers import LevelCheck, Verification
@@ -21,10 +20,6 @@ from mlirstack.pipeline.runner import Runner
 from mlirstack.pipeline.stage import Pipeline, Stage
 from mlirstack.reduce.outcome import Outcome
 from mlirstack.steps import register_steps
-
-if TYPE_CHECKING:
-    from mlirstack.compare.accuracy import Answer
-    from mlirstack.compare.bisect.subject import Subject
 
 Tell = Callable[[str], None]
 
@@ -83,56 +78,6 @@ def attempt(module: Any, task: Task, tell: Tell = lambda doing: None) -> Outcome
     if before is None:
         return Outcome("ok")
     tell("")
-    return _numbers(before, module, task)
+    from mlirstack.reduce.numbers import compared  # needs torch, and most failures do not
 
-
-def _numbers(before: Any, after: Any, task: Task) -> Outcome:
-    """Execute both by the plain path."""
-    subject = _subject(before, task)
-    if isinstance(subject, Outcome):
-        return subject
-    got = _answer(after, subject)
-    if isinstance(got, Outcome):
-        return got
-    accuracy = subject.judge(got)
-    worst = accuracy.worst
-    if accuracy.ok or worst is None:
-        return Outcome("ok", "the numbers agree", rel_l2=worst.rel_l2 if worst else 0.0)
-    return Outcome("wrong", accuracy.reason or "", rel_l2=worst.rel_l2)
-
-
-def _subject(module: Any, task: Task) -> Subject | Outcome:
-    from mlirstack.compare.accuracy import Answer, Reference
-    from mlirstack.compare.bisect.subject import Subject, drawn_inputs
-    from mlirstack.frontend.mlir_source import program_of_module
-
-    if task.arguments:
-        return Subject.load(Path(task.arguments))
-    try:
-        program = program_of_module(clone_module(module), "module")
-    except UsageError as error:
-        return Outcome("invalid", error.message)
-    nothing = Answer({}, "")
-    inputs = drawn_inputs(program.signature, task.seed)
-    subject = Subject(program.signature, {}, inputs, Reference(nothing, nothing, "as is"))
-    right = _answer(module, subject)
-    if isinstance(right, Outcome):
-        return Outcome("invalid", f"before the passes: {right.message}")
-    if not all(_is_finite(leaf) for leaf in right.leaves.values()):
-        return Outcome("invalid", "the right answer is not finite")
-    return Subject(program.signature, {}, inputs, Reference(right, right, "as is"))
-
-
-def _answer(module: Any, subject: Subject) -> Answer | Outcome:
-    from mlirstack.compare.bisect.execute import executable_of_module
-
-    try:
-        return subject.answer(executable_of_module(module, subject))
-    except MlirstackError as error:
-        return Outcome("failure", f"cannot be executed: {error.message}")
-
-
-def _is_finite(leaf: Any) -> bool:
-    import torch
-
-    return not isinstance(leaf, torch.Tensor) or bool(leaf.isfinite().all())
+    return compared(before, module, task)

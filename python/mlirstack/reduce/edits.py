@@ -16,6 +16,7 @@ from mlirstack.reduce.shapes import dimensions, resize, simplify_constant
 
 Edit = dict[str, Any]
 
+_SIGNATURE = ("sym_name", "function_type")
 # What holds a body together; taken out with the op that holds it.
 _FRAMES = ("func.func", "llvm.func", "builtin.module", "gpu.module", "gpu.func")
 
@@ -23,7 +24,7 @@ _FRAMES = ("func.func", "llvm.func", "builtin.module", "gpu.module", "gpu.func")
 def inventory(module: Any) -> dict[str, Any]:
     """What there is to edit: ``ops`` (numbers of those that can be dropped), ``count`` (of all), ``functions`` (names),
     ``results`` and ``arguments`` (function → how many), ``regions`` (ops that could be replaced by their body),
-    ``sizes`` (of static dimensions, largest first), ``attributes`` ([op, name])."""
+    ``sizes`` (of static dimensions, largest first), ``attributes`` ([op, attribute, name of the op])."""
     operations = list(walk(module))
     found: dict[str, Any] = {"count": len(operations), "ops": [], "regions": [], "attributes": [], "functions": []}
     found |= {"results": {}, "arguments": {}, "sizes": dimensions(module), "constants": []}
@@ -41,7 +42,9 @@ def inventory(module: Any) -> dict[str, Any]:
                 found["regions"].append(number)
         if "value" in op.attributes or "values" in op.attributes:
             found["constants"].append(number)
-        found["attributes"] += [[number, named] for named in op.attributes if named not in ("sym_name", "function_type")]
+        found["attributes"] += [
+            [number, named, op.name] for named in op.attributes if named not in ("sym_name", "function_type")
+        ]
     return found
 
 
@@ -108,7 +111,7 @@ def _new_argument(op: Any, kind: Any) -> Any:
 
 
 def _drop_results(module: Any, edit: Edit) -> None:
-    """Keep the results ``keep`` of a function (None: as its return op has them)."""
+    """Keep the results ``keep`` of a function."""
     entry = _function(module, edit["function"])
     kept = set(edit["keep"])
     for op in [op for op in walk(entry) if op.name == "func.return" and op.parent.operation == entry.operation]:
@@ -120,6 +123,17 @@ def _drop_results(module: Any, edit: Edit) -> None:
     if "res_attrs" in entry.attributes:
         given = ir.ArrayAttr(entry.attributes["res_attrs"])
         entry.attributes["res_attrs"] = ir.ArrayAttr.get([a for i, a in enumerate(given) if i in kept])
+
+
+def _return_operand(module: Any, edit: Edit) -> None:
+    """Return an operand of the op that computes a result, in the place of that result."""
+    entry = _function(module, edit["function"])
+    leave = functions.return_op(entry)
+    operation = functions.defining_op(leave.operands[edit["index"]])
+    if operation is None:
+        raise ValueError("the result is an argument")
+    leave.operation.operands[edit["index"]] = operation.operands[edit["operand"]]
+    functions.set_type(entry, functions.type_of(entry).inputs, [value.type for value in leave.operands])
 
 
 def _drop_arguments(module: Any, edit: Edit) -> None:
@@ -153,7 +167,7 @@ def _inline_region(module: Any, edit: Edit) -> None:
 
 def _drop_attributes(module: Any, edit: Edit) -> None:
     operations = list(walk(module))
-    for number, name in edit["attributes"]:
+    for number, name, _ in edit["attributes"]:
         del operations[number].attributes[name]
 
 
@@ -200,6 +214,7 @@ _EDITS: dict[str, Callable[[Any, Edit], None]] = {
     "drop-functions": _drop_functions,
     "drop-ops": _drop_ops,
     "drop-results": _drop_results,
+    "return-operand": _return_operand,
     "drop-arguments": _drop_arguments,
     "inline-region": _inline_region,
     "drop-attributes": _drop_attributes,

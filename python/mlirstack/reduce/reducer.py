@@ -41,6 +41,10 @@ class Reduced:
     finished: bool
 
 
+_DEAD_CODE = "builtin.module(canonicalize,cse,symbol-dce)"
+_OPERANDS = 3  # of an op, that are tried in the place of its result
+
+
 class _OutOfTime(Exception):
     pass
 
@@ -100,6 +104,7 @@ class _Search:
     ) -> None:
         self.server, self.expected, self.scratch, self.deadline, self.tell = server, expected, scratch, deadline, tell
         self.tries = 0
+        self.needed: set[tuple[str, str]] = set()  # attributes that an op of this name cannot be without
         self.current = scratch / f"start{module.suffix}"
         shutil.copyfile(module, self.current)
         self.inventory = server.inventory(self.current)
@@ -149,7 +154,7 @@ class _Search:
             self.attempt({"edit": "drop-functions", "names": names})
 
     def _ops(self) -> None:
-        self.attempt({"edit": "passes", "pipeline": "builtin.module(canonicalize,cse,symbol-dce)"})
+        self.attempt({"edit": "passes", "pipeline": _DEAD_CODE})
         for operands in (True, False):
             size = max(1, len(self.inventory["ops"]) // 2)
             while True:
@@ -180,6 +185,12 @@ class _Search:
                 kept = [i for i in range(self.inventory["results"][name]) if i != index]
                 if not self.attempt({"edit": "drop-results", "function": name, "keep": kept}):
                     index += 1
+            for index in range(self.inventory["results"].get(name, 0)):
+                while any(
+                    self.attempt({"edit": "return-operand", "function": name, "index": index, "operand": operand})
+                    for operand in range(_OPERANDS)
+                ):
+                    self.attempt({"edit": "passes", "pipeline": _DEAD_CODE})
             if self.inventory["arguments"].get(name, 0):
                 self.attempt({"edit": "drop-arguments", "function": name})
 
@@ -203,8 +214,11 @@ class _Search:
             self.attempt({"edit": "simplify-constants", "ops": chosen})
         position = 0
         while position < len(self.inventory["attributes"]):
-            if not self.attempt({"edit": "drop-attributes", "attributes": [self.inventory["attributes"][position]]}):
+            number, name, op = self.inventory["attributes"][position]
+            if (op, name) in self.needed:
                 position += 1
+            elif not self.attempt({"edit": "drop-attributes", "attributes": [[number, name, op]]}):
+                self.needed.add((op, name))
 
 
 def _groups(items: Sequence[Any]) -> Iterator[list[Any]]:

@@ -57,9 +57,7 @@ def task_of(directory: Path, record: Record) -> Task:
     """The record's task; numbers are judged with the arguments in the directory."""
     arguments = str((directory / ARGUMENTS).resolve()) if record.kind == "wrong" else ""
     level = record.level if record.check else ""
-    return Task(
-        record.pipeline, level, numbers=record.kind == "wrong", arguments=arguments, input_level=record.input_level
-    )
+    return Task(record.pipeline, level, numbers=record.kind == "wrong", arguments=arguments, input_level=record.input_level)
 
 
 def replay(directory: Path) -> Replay:
@@ -110,7 +108,7 @@ def upstream_text(directory: Path) -> str:
     record = Record.read(directory)
     if record.kind == "wrong" or record.check or record.input_level:
         raise UsageError(
-            f"mlir-opt cannot show this failure: it is {'a wrong number' if record.kind == 'wrong' else 'found by mlirstack'}",
+            "mlir-opt cannot show a wrong number" if record.kind == "wrong" else "no pass of mlir-opt fails here",
             hint="'mlirstack reproduce' without --upstream replays it",
         )
     if not is_upstream(record.pipeline):

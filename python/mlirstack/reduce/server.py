@@ -22,6 +22,7 @@ from mlirstack.errors import MlirstackError, WorkerLostError
 from mlirstack.ir.level import LEVELS
 from mlirstack.ir.text import module_bytecode, read_module
 from mlirstack.lowering import read_payload
+from mlirstack.pipeline.runner import sha256
 from mlirstack.reduce.attempt import Task, attempt
 from mlirstack.reduce.edits import apply, inventory
 from mlirstack.reduce.outcome import Outcome, as_json
@@ -75,10 +76,11 @@ def main() -> None:
     if task.numbers:  # imported once, before the first fork; no torch code runs in this process
         import torch
 
-        import mlirstack.compare.bisect.execute  # noqa: F401
+        import mlirstack.reduce.numbers  # noqa: F401
 
         torch.set_num_threads(1)
     held: dict[str, Any] = {}
+    seen: set[str] = set()  # hashes of modules that were tried
 
     def module_of(file: str) -> Any:
         if held.get("file") != file:
@@ -92,14 +94,14 @@ def main() -> None:
             module = module_of(question["module"])
             if question["do"] == "list":
                 return inventory(module)
-            return as_json(_forked(module, question, task, limit))
+            return as_json(_forked(module, question, task, limit, seen))
         except MlirstackError as error:
             return {"error": error.message, "hint": error.hint}
 
     serve(answer)
 
 
-def _forked(module: Any, question: dict[str, Any], task: Task, limit: float) -> Outcome:
+def _forked(module: Any, question: dict[str, Any], task: Task, limit: float, seen: set[str]) -> Outcome:
     """Edit and try in a child; its last words are the outcome, or the pass it was in."""
     reading, writing = os.pipe()
     child = os.fork()
@@ -108,7 +110,7 @@ def _forked(module: Any, question: dict[str, Any], task: Task, limit: float) -> 
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # what dying native code prints is for nobody
         status = 1
         try:
-            _work(module, question, task, writing)
+            _work(module, question, task, writing, seen)
             status = 0
         finally:
             os._exit(status)
@@ -119,7 +121,8 @@ def _forked(module: Any, question: dict[str, Any], task: Task, limit: float) -> 
             os.kill(child, signal.SIGKILL)
     _, status = os.waitpid(child, 0)
     lines = [json.loads(line) for line in said.decode().splitlines() if line.endswith(("}", '"'))]
-    final = next((line for line in lines if isinstance(line, dict)), None)
+    seen.update(line["tried"] for line in lines if isinstance(line, dict) and "tried" in line)
+    final = next((line for line in lines if isinstance(line, dict) and "tried" not in line), None)
     if final is not None:
         if "refused" in final:
             raise MlirstackError(final["refused"], hint=final["hint"])
@@ -146,7 +149,7 @@ def _read(descriptor: int, limit: float) -> tuple[bytes, bool]:
             said += data
 
 
-def _work(module: Any, question: dict[str, Any], task: Task, writing: int) -> None:
+def _work(module: Any, question: dict[str, Any], task: Task, writing: int, seen: set[str]) -> None:
     def say(what: Any) -> None:
         os.write(writing, (json.dumps(what) + "\n").encode())
 
@@ -156,8 +159,14 @@ def _work(module: Any, question: dict[str, Any], task: Task, writing: int) -> No
         if not valid:
             say(as_json(Outcome("invalid", "the edited module is invalid")))
             return
-    if question["output"]:
-        Path(question["output"]).write_bytes(module_bytecode(module))
+        data = module_bytecode(module)
+        digest = sha256(data)
+        if digest in seen:
+            say(as_json(Outcome("invalid", "tried before")))
+            return
+        say({"tried": digest})
+        if question["output"]:
+            Path(question["output"]).write_bytes(data)
     try:
         say(as_json(attempt(module, task, say)))
     except MlirstackError as error:

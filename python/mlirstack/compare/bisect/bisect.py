@@ -17,6 +17,7 @@ import torch
 from mlirstack.compare.accuracy import Answer
 from mlirstack.compare.bisect.executor import Executor
 from mlirstack.compare.bisect.graph import graph_values, graph_verdict
+from mlirstack.compare.bisect.record import EMPTY_PIPELINE, Culprit, write_reproducer
 from mlirstack.compare.bisect.results import Bisection, OpFinding, Verdict, first_wrong
 from mlirstack.compare.bisect.subject import Subject, subject_of_module
 from mlirstack.errors import WorkerLostError
@@ -25,7 +26,7 @@ from mlirstack.frontend.program import Program
 from mlirstack.ir.level import LEVELS
 from mlirstack.ir.text import module_bytecode
 from mlirstack.pipeline.dump import TRACE
-from mlirstack.pipeline.step import Translation
+from mlirstack.pipeline.step import pipeline_text
 from mlirstack.targets.base import Target
 from mlirstack.targets.registry import create_target
 
@@ -84,10 +85,12 @@ def bisect_dump(
         )
         if wrong is None:
             return found
-        names = [stage.name for stage in stages]
-        at = names.index(wrong)
+        at = [stage.name for stage in stages].index(wrong)
+        culprit = Culprit(stages[at].file, EMPTY_PIPELINE)  # what the user gave is wrong as it is
         if wrong not in request.overridden and at > 0 and stages[at].level in PLAIN_LEVELS:
-            found = _narrowed(found, stages[at - 1], executor, request, target, tell)
+            found, culprit = _narrowed(found, stages[at - 1], executor, request, target, tell)
+        if reproducers is not None and stages[at].level in PLAIN_LEVELS and found[wrong].status != "timeout":
+            found = replace(found, reproducer=write_reproducer(reproducers, found, culprit, subject))
         return _with_op(found, stages, at, executor, request, subject, tell) if request.ops else found
 
 
@@ -154,26 +157,27 @@ def _verdicts(
 
 def _narrowed(
     found: Bisection, before: _StageFile, executor: Executor, request: Request, target: Target, tell: Tell
-) -> Bisection:
+) -> tuple[Bisection, Culprit]:
     """Run the passes of the first wrong stage one by one on what the stage before it left."""
     assert found.first_wrong_stage is not None
     pipeline = target.pipeline(found.route, request.program.level)
     stage = pipeline.stages[pipeline.index(found.first_wrong_stage)]
     verdicts: list[Verdict] = []
     file = before.file
-    if any(isinstance(step, Translation) and not isinstance(step, ImportFx) for step in stage.steps):
-        return found
+    # Until a pass is found it is the stage as a whole, or for the first stage the module as it is.
+    culprit = Culprit(file, stage.text()) if before.level != "fx" else None
     for index, step in enumerate(stage.steps):
         tell(f"{stage.name}: {step.name}")
         output = executor.scratch / f"pass-{index:02d}.mlirbc"
         if isinstance(step, ImportFx):  # the graph is in this process, and so is what imports it
             output.write_bytes(module_bytecode(step.translate(request.program.payload)))
             verdicts.append(replace(executor.verdict(step.name, output, stage.level_name), level=stage.level_name))
-            file = output
             if verdicts[-1].is_wrong:
+                culprit = Culprit(output, EMPTY_PIPELINE)
                 break
+            file, culprit = output, Culprit(output, pipeline_text(stage.steps[1:]))
             continue
-        question = {"do": "pass", "target": request.target, "route": found.route, "from": request.program.level}
+        question: dict[str, Any] = {"do": "pass", "target": request.target, "route": found.route, "from": request.program.level}
         question |= {"stage": stage.name, "index": index, "file": str(file), "output": str(output)}
         try:
             answer = executor.ask(question)
@@ -188,11 +192,13 @@ def _narrowed(
         else:
             verdict = Verdict(step.name, "ok", reason="changes nothing") if not verdicts else _same(verdicts[-1], step.name)
         verdicts.append(replace(verdict, level=stage.level_name))
-        file = output
         if verdict.is_wrong:
+            culprit = Culprit(file, pipeline_text((step,)))
             break
+        file = output
     guilty, _ = first_wrong(tuple(verdicts))
-    return replace(found, passes=tuple(verdicts), guilty=guilty)
+    assert culprit is not None
+    return replace(found, passes=tuple(verdicts), guilty=guilty), culprit
 
 
 def _same(before: Verdict, name: str) -> Verdict:
