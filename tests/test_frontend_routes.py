@@ -71,6 +71,19 @@ def test_tosa_is_tried_first_with_linalg_to_fall_back_on():
     assert (route.name, route.fallback) == ("tosa", "linalg")
 
 
+@pytest.mark.parametrize("function", [lambda x: x.sort().values, lambda x: x.topk(2).values, lambda x: x.cumsum(0)])
+def test_what_tosa_says_in_too_many_ops_goes_to_linalg_first(function):
+    class Model(nn.Module):
+        def forward(self, x):
+            return function(x)
+
+    program = export(Model(), (X,))
+    route = choose_route(program)
+    assert (route.name, route.fallback) == ("linalg", "tosa")
+    assert "for every position" in route.reason
+    assert choose_route(program, "tosa").name == "tosa"
+
+
 @pytest.mark.parametrize("name", ["tosa", "linalg"])
 def test_a_route_that_was_asked_for_has_no_fallback(name):
     route = choose_route(export(nn.Linear(4, 4), (X,)), name)

@@ -40,6 +40,13 @@ _NOT_IN_TOSA = {
     "float64": "TOSA has no float64: sums and constants would be float32",
 }
 
+# What TOSA says right, but takes apart into so many ops that the linalg route is tried first.
+_BETTER_IN_LINALG = {
+    torch.ops.aten.sort: "TOSA has no sort: it would become a minimum and a gather for every position",
+    torch.ops.aten.topk: "TOSA has no sort: it would become a maximum and a gather for every position",
+    torch.ops.aten.cumsum: "TOSA has no scan: it would become a sum for every position",
+}
+
 _CRASH_ON_COMPLEX = (torch.ops.aten.prod,)
 
 
@@ -86,6 +93,9 @@ def choose_route(program: Program, requested: str = "auto") -> Route:
     if requested == "linalg":
         return Route("linalg", "asked for")
     objections = list(_objections(program))
+    preferred = next(_preferences(program), None)
+    if not objections and preferred is not None and requested == "auto":
+        return Route("linalg", str(preferred), "tosa")
     if not objections:
         return Route("tosa", "asked for") if requested == "tosa" else Route("tosa", "TOSA is tried first", "linalg")
     if requested == "tosa":
@@ -149,6 +159,14 @@ def _graph_objections(graph: FxGraph) -> Iterator[Objection]:
             if name in _NOT_IN_TOSA and (name, source) not in seen:
                 seen.add((name, source))
                 yield Objection(f"{name} in {what}", _NOT_IN_TOSA[name], source)
+
+
+def _preferences(program: Program) -> Iterator[Objection]:
+    """Operations for the sake of which the linalg route is tried first."""
+    for node in calls(program.payload.module) if isinstance(program.payload, FxGraph) else ():
+        reason = _BETTER_IN_LINALG.get(getattr(node.target, "overloadpacket", None))
+        if reason is not None:
+            yield Objection(describe(node), reason, node_source(node))
 
 
 def _module_objections(module: ir.Module) -> Iterator[Objection]:
