@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mlirstack.api import compare, compile, lower
+    from mlirstack.api import bisect, compare, compile, lower
     from mlirstack.bundle.load import load
     from mlirstack.deploy.build import build
     from mlirstack.lowering import Lowering
@@ -18,6 +18,7 @@ __version__ = "0.1.0"
 
 _LAZY = {
     "Lowering": "mlirstack.lowering",
+    "bisect": "mlirstack.api",
     "build": "mlirstack.deploy.build",
     "compare": "mlirstack.api",
     "compile": "mlirstack.api",
@@ -25,7 +26,7 @@ _LAZY = {
     "lower": "mlirstack.api",
 }
 
-__all__ = ["Lowering", "__version__", "build", "compare", "compile", "load", "lower"]
+__all__ = ["Lowering", "__version__", "bisect", "build", "compare", "compile", "load", "lower"]
 
 
 def __getattr__(name: str) -> Any:

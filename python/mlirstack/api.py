@@ -18,6 +18,7 @@ from mlirstack.targets.registry import create_target
 if TYPE_CHECKING:
     import torch
 
+    from mlirstack.compare.bisect.results import Bisection
     from mlirstack.compare.results import Report
     from mlirstack.targets.callable import CompiledFunction
 
@@ -72,6 +73,40 @@ def compile(
     lowering, artifact, _ = build_program(program, LowerOptions(target, route, threads, dump=path))
     executable = lowering.target.load(artifact, program.signature, program.parameters)
     return CompiledFunction(executable, program.signature, program.parameters, lowering=lowering)
+
+
+def bisect(
+    model: torch.nn.Module | Program,
+    inputs: Sequence[Any] = (),
+    *,
+    kwargs: Mapping[str, Any] | None = None,
+    dynamic_shapes: Any = None,
+    name: str | None = None,
+    target: str = "cpu",
+    route: str = "auto",
+    threads: int = 1,
+    overrides: Mapping[str, str | Path] | None = None,
+    ops: bool = False,
+    dump: str | Path | None = None,
+    reproducers: str | Path | None = None,
+) -> Bisection:
+    """Execute ``model`` as it stands after every stage and compare with eager in higher precision.
+
+    The result names the first wrong stage and the pass in it; with ``ops`` also the first op whose value differs.
+    ``overrides``: stage name → file that replaces what the stage leaves.  ``dump`` keeps the lowering; with ``reproducers``
+    a wrong stage leaves a directory there that 'mlirstack reproduce' and 'mlirstack reduce' read.  The model is compiled in
+    this process; its stages are executed in another, which may crash.
+    """
+    from mlirstack.compare.bisect.model import Options, bisect_model
+    from mlirstack.frontend.references import ModelSource
+
+    files = {stage: Path(file) for stage, file in (overrides or {}).items()}
+    lower_options = LowerOptions(target, route, threads, overrides=files, dump=Path(dump) if dump is not None else None)
+    options = Options(lower_options, ops=ops, reproducers=Path(reproducers) if reproducers is not None else None)
+    if isinstance(model, Program):
+        return bisect_model(model, options)
+    source = ModelSource(name or type(model).__name__, model, tuple(inputs), dict(kwargs or {}), dynamic_shapes)
+    return bisect_model(source, options)
 
 
 def compare(

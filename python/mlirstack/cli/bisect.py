@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -58,8 +59,8 @@ def bisect(
             source = load(model, seed=seed, dtype=dtype, dynamic=job.dynamic)
 
             def compile_(options: LowerOptions, bundle: Path) -> None:
-                options = LowerOptions(**{**vars(options), "crash_safe": True, "reproducers": kept})
-                worker.run(Job(**{**vars(job), "options": options, "bundle": bundle}), tell)
+                options = replace(options, crash_safe=True, reproducers=kept)
+                worker.run(replace(job, options=options, bundle=bundle), tell)
 
             options = Options(lower, ops=op, seed=seed, reproducers=kept)
             found = bisect_model(source, options, compile_, lambda doing: tell("before", doing, 0.0))

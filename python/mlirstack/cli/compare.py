@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mlirstack.cli.common import console, error_console, key_values, progress, run_command, write_json
+from mlirstack.cli.stages import compare_stages
 from mlirstack.errors import BundleError, MlirstackError, TargetUnavailableError, UsageError
 from mlirstack.pipeline.registry import nearest
 from mlirstack.targets.registry import create_target, target_names
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from mlirstack.bundle.store import Bundle
     from mlirstack.compare.compare import Candidate
     from mlirstack.compare.results import Report
-    from mlirstack.frontend.references import ModelSource
 
 EXAMPLES = """
 Examples:
@@ -33,6 +33,8 @@ Examples:
   mlirstack compare model.py:Net --targets cpu --route linalg
 
   mlirstack compare zoo:all --targets cpu,iree-cpu --json zoo.json
+
+  mlirstack compare zoo:all --targets cpu --per-stage
 
 Compile on one machine, run on another (with a GPU, without torch-mlir):
 
@@ -56,6 +58,9 @@ def compare(
         Path | None, typer.Option("--artifacts", help="directory of artifacts to run instead of compiling")
     ] = None,
     build_only: Annotated[bool, typer.Option("--build-only", help="write the artifacts there, run nothing")] = False,
+    per_stage: Annotated[
+        bool, typer.Option("--per-stage", help="execute the module after every stage, as bisect does, not only at the end")
+    ] = False,
     json_file: Annotated[Path | None, typer.Option("--json", help="write the result as JSON ('-': stdout)")] = None,
 ) -> None:
     """Compare targets with eager: error against a stated tolerance, compile time, run time and ratio."""
@@ -66,6 +71,12 @@ def compare(
             raise UsageError("--build-only needs a place for what is built", hint="add --artifacts DIR")
         root = _directory(dump) if dump else None
         template = Job(model, None, seed=seed, dtype=dtype, dynamic=key_values(dynamic or [], "NAME:DIM=LOW..HIGH"))
+        if per_stage:
+            if bench or build_only or artifacts:
+                raise UsageError("--per-stage compares numbers only", hint="leave out --bench, --artifacts, --build-only")
+            from mlirstack.lowering import LowerOptions  # needs MLIR, as every machine that compiles has it
+
+            return compare_stages(template, names, LowerOptions(route=route, threads=threads), root, json_file)
         with Worker() as worker, tempfile.TemporaryDirectory(prefix="mlirstack-") as scratch:
             run = _Comparison(worker, Path(scratch), names, route, threads, bench, artifacts, build_only)
             if model == "zoo:all":
@@ -149,6 +160,7 @@ class _Comparison:
         if self.build_only:
             return self.built(job, dump, tell)
         from mlirstack.compare.compare import compare as run_comparison
+        from mlirstack.compare.keywords import positional
         from mlirstack.frontend.program import Program
         from mlirstack.frontend.references import load
 
@@ -162,7 +174,7 @@ class _Comparison:
             return self.stored(job, target, module) if self.artifacts else self.candidate(job, target, dump, tell)
 
         return run_comparison(
-            _module(source),
+            positional(source.eager, source.kwargs),
             source.inputs,
             self.targets,
             compile_function=compile_function,
@@ -258,22 +270,3 @@ def _file_name(text: str) -> str:
 def _reproducers(reference: str, target: str) -> Path:
     """Where reproducers go when there is no dump: a failure outlives the scratch directory of this call."""
     return Path(tempfile.gettempdir()) / "mlirstack-reproducers" / _file_name(f"{reference}-{target}")
-
-
-def _module(source: ModelSource) -> Any:
-    """The model as a module that takes the inputs by position only."""
-    import torch
-
-    module = source.eager
-    if not source.kwargs:
-        return module
-
-    class WithKeywords(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.model = module
-
-        def forward(self, *args: Any) -> Any:
-            return self.model(*args, **source.kwargs)
-
-    return WithKeywords()

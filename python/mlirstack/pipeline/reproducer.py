@@ -14,9 +14,9 @@ from __future__ import annotations
 import json
 import shlex
 import shutil
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from mlirstack.errors import StageError, UsageError
 from mlirstack.ir.foreign import ForeignModule
@@ -84,8 +84,8 @@ def opt_command(record: Record) -> str:
 
 def record_crash(directory: Path, signal: str, error: str) -> None:
     """Complete a reproducer that was written before a stage, now that its process has died of ``signal``."""
-    data: dict[str, Any] = asdict(Record.read(directory)) | {"kind": "crash", "message": signal}
-    (directory / RECORD).write_text(json.dumps(data, indent=1) + "\n")
+    record = replace(Record.read(directory), kind="crash", message=signal)
+    (directory / RECORD).write_text(json.dumps(asdict(record), indent=1) + "\n")
     (directory / ERROR).write_text(error + "\n")
 
 
@@ -150,8 +150,7 @@ class Reproducer(Observer):
         level = self._foreign if source is run.input else ""
         if not is_module and not level:
             level = "fx"
-        changed = {"input": name, "input_level": level, "origin": self.origin, "versions": versions()}
-        record = Record(**{**asdict(record), **changed})
+        record = replace(record, input=name, input_level=level, origin=self.origin, versions=versions())
         record.write(path, _command(run.stage, record))
         return path
 

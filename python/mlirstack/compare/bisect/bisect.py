@@ -177,10 +177,15 @@ def _narrowed(
                 break
             file, culprit = output, Culprit(output, pipeline_text(stage.steps[1:]))
             continue
-        question: dict[str, Any] = {"do": "pass", "target": request.target, "route": found.route, "from": request.program.level}
+        question: dict[str, Any] = {
+            "do": "pass",
+            "target": request.target,
+            "route": found.route,
+            "from": request.program.level,
+        }
         question |= {"stage": stage.name, "index": index, "file": str(file), "output": str(output)}
         try:
-            answer = executor.ask(question)
+            answer = executor.ask({**question, "index": index})
         except WorkerLostError as error:
             verdicts.append(Verdict(step.name, "error", reason=f"the pass alone: {error.message}"))
             break

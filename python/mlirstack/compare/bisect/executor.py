@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,7 @@ class Executor:
             else:
                 found = {key: answer[key] for key in ("rel_l2", "tolerance", "reason", "symptom")}
                 verdict = Verdict(name, "ok" if answer["ok"] else "wrong", **found)
-        return Verdict(**{**vars(verdict), "level": level, "seconds": time.perf_counter() - started})
+        return replace(verdict, level=level, seconds=time.perf_counter() - started)
 
     def keep_answer(self, file: Path, level: str, output: Path) -> None:
         """Execute ``file`` and write its answer to ``output``; :class:`StageError` where it gives none."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from torch import nn
@@ -57,7 +57,7 @@ def bisect_model(
             program = source.program()
             subject = Subject(program.signature, program.parameters, source.inputs, expected, source.kwargs)
         dump = options.lower.dump or scratch / "dump"
-        lower = LowerOptions(**{**vars(options.lower), "dump": dump})
+        lower = replace(options.lower, dump=dump)
         bundle: Path | None = scratch / "bundle"
         failure = None
         tell("lowering")

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from mlirstack.compare.bisect.results import Bisection, Verdict
+from mlirstack.compare.bisect.results import RAN, Bisection, Verdict
 from mlirstack.compare.table import plain_data
 from mlirstack.errors import UsageError
 
@@ -33,9 +33,33 @@ def print_bisection(found: Bisection, console: Console) -> None:
     """One line per stage with the growth of the error, then what was found."""
     console.print(_table(f"{found.model} → {found.target} (route {found.route}), against {found.reference}", found.stages))
     if found.passes:
-        console.print(_table(f"the passes of stage '{found.first_wrong_stage}', one by one", found.passes))
+        console.print(_table(f"the passes of stage '{found.first_wrong_stage}', one by one", found.passes, "pass"))
     for line in conclusions(found):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def print_summary(found: Sequence[Bisection], console: Console) -> None:
+    """One line per model: how many stages were executed, the largest error, the first wrong stage."""
+    table = Table(title="stages against eager", title_justify="left", box=box.SIMPLE_HEAD)
+    for column in ("model", "target", "route", "stages executed", "largest error", "largest share of tolerance", "verdict"):
+        table.add_column(column, justify="right" if "largest" in column or "stages" in column else "left")
+    for one in found:
+        ran = [stage for stage in one.stages if stage.rel_l2 is not None]
+        shares = [(s.rel_l2 or 0.0) / s.tolerance for s in ran if s.tolerance]
+        verdict = "ok" if one.ok else one.first_wrong_stage or "the lowering fails"
+        table.add_row(
+            one.model,
+            one.target,
+            one.route,
+            f"{sum(stage.status in RAN for stage in one.stages)} of {len(one.stages)}",
+            f"{max((s.rel_l2 or 0.0 for s in ran), default=0.0):.1e}",
+            f"{max(shares, default=0.0):.2f}",
+            Text(verdict, style="green" if one.ok else "bold red"),
+        )
+    console.print(table)
+    right = sum(one.ok for one in found)
+    executed = sum(stage.status in RAN for one in found for stage in one.stages)
+    console.print(f"{right} of {len(found)} are right at every stage that was executed ({executed} stages)")
 
 
 def conclusions(found: Bisection) -> list[str]:
@@ -66,9 +90,9 @@ def conclusions(found: Bisection) -> list[str]:
     return lines
 
 
-def _table(title: str, verdicts: Sequence[Verdict]) -> Table:
+def _table(title: str, verdicts: Sequence[Verdict], what: str = "stage") -> Table:
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
-    for column in ("stage", "level", "status"):
+    for column in (what, "level", "status"):
         table.add_column(column)
     table.add_column("relative L2", justify="right")
     table.add_column("error", no_wrap=True)
