@@ -6,7 +6,6 @@ failure of all routes becomes a list of the operations that cannot be lowered.
 
 from __future__ import annotations
 
-import difflib
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -18,6 +17,7 @@ from mlirstack.bindings import ir
 from mlirstack.errors import StageError, UnsupportedError, UsageError
 from mlirstack.frontend.parameters import save_parameters
 from mlirstack.frontend.program import Program
+from mlirstack.ir.diff import unified
 from mlirstack.ir.level import Level
 from mlirstack.pipeline.dump import Dump, DumpInfo, prepare_directory
 from mlirstack.pipeline.observers import LevelCheck, Snapshots, StageResult, Verification
@@ -81,9 +81,9 @@ class Lowering:
         raise UsageError(f"no stage '{stage}'{nearest(stage, names)}", hint=f"stages: {', '.join(names)}")
 
     def diff(self, before: str, after: str) -> str:
-        """Unified diff of the readable text of two stages."""
-        a, b = self[before].text.splitlines(keepends=True), self[after].text.splitlines(keepends=True)
-        return "".join(difflib.unified_diff(a, b, before, after))
+        """Unified diff of the readable text of two stages; lines that differ in the numbers of values only are equal."""
+        a, b = self[before].text.splitlines(), self[after].text.splitlines()
+        return "".join(f"{line}\n" for line in unified(a, b, before, after))
 
 
 def program_of(

@@ -5,6 +5,7 @@ The page holds texts once and colours as numbers; the browser makes elements onl
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from typing import Any, ClassVar
 
@@ -39,10 +40,10 @@ _CLASS_OF = {
 _LEXERS = {"mlir": "mlir", "py": "python", "ll": "llvm", "ptx": "ptx", "s": "nasm", "json": "json"}
 
 
-class _Listing(RegexLexer):
+class _Listing(RegexLexer):  # type: ignore[misc]
     """An instruction of a disassembler: address, label or directive, predicate, opcode, operands."""
 
-    tokens: ClassVar[dict[str, list[tuple[str, Any]]]] = {
+    tokens: ClassVar[dict[str, list[Any]]] = {
         "root": [
             (r"\s*(/\*[0-9a-f]+\*/|[0-9a-f]+:)", Comment),  # address
             (r"\s*//.*|;\s.*", Comment),
@@ -94,10 +95,22 @@ def coloured(lines: list[str], extension: str) -> list[int]:
     known: dict[str, list[int]] = {}
     runs: list[int] = []
     for line in lines:
-        if line not in known:
-            known[line] = _runs(lexer, line)
-        runs += known[line]
+        shape = _NUMBERED.sub(_zeros, line)
+        if shape not in known:
+            known[shape] = _runs(lexer, shape)
+        runs += known[shape]
     return runs
+
+
+# Names that differ in nothing but a number, and addresses: lines that differ in these alone have the same colours.
+_NUMBERED = re.compile(r"%[A-Za-z]*\d+|![0-9]+|/\*[0-9a-f]+\*/|^ +[0-9a-f]+:")
+_TO_ZERO = str.maketrans("0123456789abcdef", "0" * 16)
+_DIGITS_TO_ZERO = str.maketrans("0123456789", "0" * 10)
+
+
+def _zeros(match: re.Match[str]) -> str:
+    found = match.group()
+    return found.translate(_TO_ZERO if found[0] in "/ " else _DIGITS_TO_ZERO)
 
 
 def _runs(lexer: Lexer, source: str) -> list[int]:

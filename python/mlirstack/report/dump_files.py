@@ -20,6 +20,11 @@ _BINARY = ("o", "cubin", "vmfb")
 _CUT = "... cut here: "
 
 
+def is_heading(line: str) -> bool:
+    """Is this the dump's own first line of a file?"""
+    return " mlirstack stage " in line[:24]
+
+
 @dataclass(frozen=True)
 class PassEntry:
     """What one pass of a stage left: the file with its text, None where it changed nothing."""
@@ -68,7 +73,7 @@ class StageFiles:
     @property
     def has_heading(self) -> bool:
         """Is the first line the dump's own?"""
-        return " mlirstack stage " in self.text[:40]
+        return is_heading(self.text[:40])
 
     @property
     def body(self) -> list[str]:

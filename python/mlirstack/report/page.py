@@ -17,13 +17,13 @@ from typing import Any
 
 import mlirstack
 from mlirstack.errors import MissingDependencyError
-from mlirstack.ir.diff import Run, compare_lines
+from mlirstack.ir.diff import compare_lines
 from mlirstack.ir.level import LEVELS
 from mlirstack.ir.locations import Origin
-from mlirstack.report.dump_files import DumpFiles, StageFiles
+from mlirstack.report.dump_files import DumpFiles, StageFiles, is_heading
 from mlirstack.report.plots import dialect_histogram
 from mlirstack.report.program import PlanView, plan_view
-from mlirstack.report.provenance import Provenance, StageLines, provenance_of
+from mlirstack.report.provenance import Provenance, StageLines
 
 _TEMPLATES = Path(__file__).parent / "templates"
 Blob = dict[str, Any]
@@ -47,20 +47,19 @@ class _Places:
         return [self.of(found.get(number, ())) for number in range(1, count + 1)]
 
 
-def render(dump: DumpFiles) -> str:
-    """The page."""
+def render(dump: DumpFiles, provenance: Provenance) -> str:
+    """The page of ``dump``, whose lines come from where ``provenance`` says."""
     try:
         from jinja2 import Environment, FileSystemLoader, StrictUndefined
     except ModuleNotFoundError:
         raise MissingDependencyError("Jinja2, which writes the page, is not installed", hint="pip install jinja2") from None
-    provenance = provenance_of(dump)
     places = _Places()
     blobs: dict[str, Blob] = {}
     stages = [_stage(stage, provenance, places, blobs) for stage in dump.stages]
     sources = _sources(dump, provenance, places, blobs)
     view = plan_view(dump, provenance.kernels)
     histogram, legend = dialect_histogram(dump.stages)
-    data = {
+    data: dict[str, Any] = {
         "stages": stages,
         "sources": sources,
         "kernels": {name: places.of(held) for name, held in provenance.kernels.items()},
@@ -171,13 +170,18 @@ def _diffs(stages: tuple[StageFiles, ...], blobs: dict[str, Blob]) -> list[dict[
             continue
         dumped = [f"{after.name}/{i}" for i, step in enumerate(after.steps()) if step.file is not None]
         for a, b in [(before.name, after.name), *itertools.pairwise([before.name, *dumped])]:
-            runs = compare_lines(blobs[a]["text"].split("\n"), blobs[b]["text"].split("\n"))
-            found.append({"a": a, "b": b, "runs": [_run(run) for run in runs]})
+            found.append({"a": a, "b": b, "runs": _runs(blobs[a]["text"], blobs[b]["text"])})
     return found
 
 
-def _run(run: Run) -> list[int]:
-    return [int(run.kind == "changed"), run.a_begin, run.a_end, run.b_begin, run.b_end]
+def _runs(a: str, b: str) -> list[list[int]]:
+    """``[changed, lines of a from, to, lines of b from, to]``; headings of the dump are not compared."""
+    texts = [text.split("\n") for text in (a, b)]
+    skip_a, skip_b = (int(is_heading(lines[0])) for lines in texts)
+    runs = compare_lines(texts[0][skip_a:], texts[1][skip_b:])
+    return [
+        [int(r.kind == "changed"), r.a_begin + skip_a, r.a_end + skip_a, r.b_begin + skip_b, r.b_end + skip_b] for r in runs
+    ]
 
 
 def _kernels(provenance: Provenance, view: PlanView | None, dump: DumpFiles) -> list[dict[str, Any]]:

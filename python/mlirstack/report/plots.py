@@ -28,12 +28,14 @@ class ArenaBuffer:
 
 
 def dialect_histogram(stages: Sequence[StageFiles]) -> tuple[str, list[tuple[str, int]]]:
-    """One stacked bar a stage, as wide as its operations on a common scale; and the legend: dialect, number of its series."""
+    """One stacked bar a stage, as wide as its operations on a common scale; and the legend: dialect, number of series."""
     counted = [stage for stage in stages if stage.ops]
-    totals: Counter[str] = Counter()
+    # A dialect matters that is large somewhere: torch has twenty operations, llvm ten thousand.
+    largest: dict[str, float] = {}
     for stage in counted:
-        totals.update(_by_dialect(stage))
-    named = [dialect for dialect, _ in totals.most_common(SERIES - 1)]
+        for dialect, count in _by_dialect(stage).items():
+            largest[dialect] = max(largest.get(dialect, 0), count / stage.op_count)
+    named = sorted(largest, key=lambda dialect: -largest[dialect])[: SERIES - 1]
     widest = max((stage.op_count for stage in counted), default=1)
     scale = (_WIDTH - _LABEL - 64) / widest**0.5  # square roots: 20 ops and 20 000 can both be seen
     rows = []
@@ -53,7 +55,7 @@ def dialect_histogram(stages: Sequence[StageFiles]) -> tuple[str, list[tuple[str
                 x += width
         rows.append(f'<text class="count" x="{x + 6:.1f}" y="{y + 17}">{stage.op_count}</text>')
     legend = [(dialect, series) for series, dialect in enumerate(named)]
-    if len(totals) > len(named):
+    if len(largest) > len(named):
         legend.append(("other", len(named)))
     return _svg(_WIDTH, len(counted) * _ROW + 4, rows, "Operations by dialect through the stages"), legend
 

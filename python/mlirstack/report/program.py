@@ -86,12 +86,18 @@ def _rows(plan: LaunchPlan, listings: Mapping[str, str]) -> tuple[KernelRow, ...
                 f"{fits.share:.0%}" if fits else "",
                 fits.limit if fits else "",
                 size_text(kernel.bytes) if kernel.bytes is not None else "",
-                f"{kernel.flops / 1e6:.3g} M" if kernel.flops else "",
+                _flops(kernel.flops),
                 f"{least.seconds * 1e6:.3g} µs" if least else "",
                 least.bound if least else "",
             )
         )
     return tuple(rows)
+
+
+def _flops(count: int | None) -> str:
+    if not count:
+        return ""
+    return f"{count / 1e9:.3g} G" if count >= 1e9 else f"{count / 1e6:.3g} M"
 
 
 def _memory(function: PlannedFunction) -> MemoryView:

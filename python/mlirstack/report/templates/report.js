@@ -171,7 +171,9 @@ class Pane {
     this.scroller.scrollTop = 0;
     this.rows.show(text.lines.length, longest(text.lines), i => this.row(i));
     this.light(line < 0);
+    const linked = text.sets.findIndex(set => set > 0);  // a file of a model begins with imports and other models
     if (line >= 0) this.rows.reveal(line);
+    else if (name.startsWith("source:") && !selection.origins.size && linked > 0) this.rows.reveal(linked);
     markOpen();
     remember();
   }
