@@ -10,6 +10,7 @@ from __future__ import annotations
 from mlirstack.errors import UsageError
 from mlirstack.frontend.import_fx import ImportFx
 from mlirstack.frontend.narrow import NarrowConstants
+from mlirstack.frontend.reshapes import LowerReshapes
 from mlirstack.ir.level import LEVELS
 from mlirstack.passes.restore_locations import RestoreLocations
 from mlirstack.pipeline.stage import Pipeline, Stage
@@ -21,8 +22,9 @@ FX = Stage(
     "fx", "fx", (), "the graph that torch.export captured, decomposed; nothing is changed here, it is there to be read"
 )
 
-# Without a decomposition this op takes any output size on the way to linalg; TOSA needs it decomposed.
-LINALG_LEGAL_OPS = ("aten.adaptive_max_pool2d",)
+# The way to linalg wants these whole, TOSA needs them decomposed: the pooling takes any output size there, and decomposed
+# into views, merged and split dynamic dimensions would be guessed from the sizes, wrongly.
+LINALG_LEGAL_OPS = ("aten.adaptive_max_pool2d", "aten.flatten.using_ints", "aten.unflatten.int")
 
 
 def _torch_stage(legal_ops: tuple[str, ...] = ()) -> Stage:
@@ -104,6 +106,7 @@ TORCH_TO_LINALG = Stage(
     "linalg",
     "linalg",
     (
+        LowerReshapes(),
         Pass("torch-restructure-non-constant-axes", on=FUNCTION),
         Pass("torch-fuse-quantized-ops", on=FUNCTION),
         # Sort, scan, scatter and attention, which linalg has no op for; the general conversion would refuse them.

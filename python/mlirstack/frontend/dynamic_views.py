@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import sympy  # type: ignore[import-untyped]
 import torch
 from torch import fx
 
@@ -34,6 +35,8 @@ def rewrite_dynamic_views(graph: fx.Graph) -> None:
         if node.op != "call_function" or node.target not in _VIEWS or not isinstance(node.args[0], fx.Node):
             continue
         before, after = _sizes(node.args[0].meta["val"]), _sizes(node.meta["val"])
+        if 0 in before:
+            continue  # nothing to misplace
         groups = _groups(before, after)
         if any(_is_ambiguous(group, before, after) for group in groups):
             _replace(graph, node, groups)
@@ -68,11 +71,11 @@ def _equal(before: Sequence[Any], after: Sequence[Any]) -> bool:
 
 
 def _divides(part: Sequence[Any], whole: Sequence[Any]) -> bool:
-    """Is the product of ``part`` a factor of the product of ``whole``?"""
-    quotient = math.prod(whole) / math.prod(part) if 0 not in part else None
-    if quotient is None:
+    """Is the product of ``part`` a factor of the product of ``whole``, whatever the symbols are?"""
+    if 0 in part:
         return False
-    return bool(quotient.is_polynomial()) if hasattr(quotient, "is_polynomial") else quotient == int(quotient)
+    quotient = sympy.together(sympy.sympify(math.prod(whole)) / math.prod(part))
+    return bool(sympy.denom(quotient) == 1)
 
 
 def _is_ambiguous(group: _Group, before: Sequence[Any], after: Sequence[Any]) -> bool:
@@ -106,13 +109,8 @@ def _replace(graph: fx.Graph, node: fx.Node, groups: Sequence[_Group]) -> None:
 
 def _call(graph: fx.Graph, like: fx.Node, target: Any, operand: fx.Node, *arguments: Any) -> fx.Node:
     call = graph.call_function(target, (operand, *arguments))
-    fakes = [
-        argument.meta["val"] if isinstance(argument, fx.Node) else argument
-        for argument in arguments
-        if not isinstance(argument, list)
-    ]
-    lists = [
-        [item.meta["val"] if isinstance(item, fx.Node) else item for item in a] for a in arguments if isinstance(a, list)
-    ]
-    call.meta = {**like.meta, "val": target(operand.meta["val"], *fakes, *lists)}
+    fakes = fx.map_arg((operand, *arguments), lambda node: node.meta["val"])
+    # Not ``tensor_meta``: it is the shape of the whole view, and the importer believes it first.
+    call.meta = {key: value for key, value in like.meta.items() if key != "tensor_meta"}
+    call.meta["val"] = target(*fakes)
     return call
