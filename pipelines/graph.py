@@ -99,6 +99,8 @@ def to_buffers(*before_analysis: Step) -> tuple[Step, ...]:
                 "bufferize-function-boundaries": True,
                 "function-boundary-type-conversion": "identity-layout-map",
                 "unknown-type-conversion": "identity-layout-map",
+                # A loop whose state is a new buffer in each round: while_loop with a body that computes it.
+                "allow-return-allocs-from-loops": True,
             },
         ),
         Pass("refback-mlprogram-bufferize"),

@@ -7,6 +7,7 @@ import re
 import pytest
 import torch
 from torch import nn
+from torch._higher_order_ops import map as map_rows
 
 from mlirstack.bindings import ir, new_context
 from mlirstack.errors import StageError, UnsupportedError, UsageError
@@ -242,14 +243,16 @@ def test_an_op_that_one_route_can_lower_is_not_listed():
 
 
 @pytest.mark.portable
-def test_control_flow_that_the_importer_does_not_know_names_its_line():
-    class Branch(nn.Module):
+def test_control_flow_that_cannot_be_imported_names_the_op():
+    class Rows(nn.Module):
         def forward(self, x):
-            return torch.cond(x.sum() > 0, lambda x: x + 1, lambda x: x - 1, (x,))
+            return map_rows(lambda row: row + 1, x)
 
-    _, error = attempt(export(Branch(), (X,)), "linalg")
+    program = export(Rows(), (X,), dynamic_shapes=({0: torch.export.Dim("rows")},))
+    _, error = attempt(program, "linalg")
     assert error.stage == "torch" and error.pass_name == "mlirstack-import-fx"
-    assert "'cond(bool, float32)' cannot be imported" in error.message
+    assert "'map_impl(float32)' cannot be imported" in error.message
+    assert "dynamic number of steps" in error.message
     assert "dense<" not in str(error)
 
 

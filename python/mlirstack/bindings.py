@@ -74,6 +74,11 @@ def fx_importer() -> Any:
     return _load("extras.fx_importer").FxImporter
 
 
+def fx_node_importer() -> Any:
+    """torch-mlir's ``GraphNodeImporter`` class, made to be extended by methods ``_import_hop_NAME``; imports torch."""
+    return _load("extras.fx_importer").GraphNodeImporter
+
+
 def fx_decomposition_table() -> dict[Any, Any]:
     """torch-mlir's default table of decompositions for ``ExportedProgram.run_decompositions``; imports torch."""
     return dict(_load("extras.fx_decomp_util").get_decomposition_table())

@@ -39,11 +39,12 @@ class ImportFx(Translation):
 
     def translate(self, payload: Any) -> Any:
         """Import ``payload``, which is not changed; :class:`StageError` naming the node that cannot be imported."""
+        from mlirstack.frontend.control_flow import control_flow_importer
         from mlirstack.frontend.graph import FxGraph
 
         assert isinstance(payload, FxGraph)
         graph_module = copy.deepcopy(payload.module)  # the importer rewrites what it reads
-        importer = fx_importer()(context=new_context())
+        importer = fx_importer()(context=new_context(), graph_node_importer_cls=control_flow_importer())
         _locate_nodes(importer, _lines_in_dump(payload, graph_module))
         try:
             importer.import_graph_module(graph_module, func_name=ENTRY)
