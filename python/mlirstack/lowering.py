@@ -21,6 +21,7 @@ from mlirstack.ir.diff import unified
 from mlirstack.ir.level import Level
 from mlirstack.pipeline.dump import Dump, DumpInfo, prepare_directory
 from mlirstack.pipeline.observers import LevelCheck, Snapshots, StageResult, Verification
+from mlirstack.pipeline.pass_dump import PassDump
 from mlirstack.pipeline.registry import nearest
 from mlirstack.pipeline.reproducer import Reproducer
 from mlirstack.pipeline.runner import Observer, Payload, Runner
@@ -41,7 +42,7 @@ class LowerOptions:
     ``dump``.  ``overrides``: stage name → file whose content replaces what the stage leaves.  ``reproducers``: directory
     for reproducers of failures (default: the dump, else a new temporary directory); ``crash_safe`` writes them before each
     stage as well, ``origin`` is the command that goes into them.  ``schedule``: another way to write kernels, where the
-    target has one.  ``settings``: options of the target's compiler.
+    target has one.  ``settings``: options of the target's compiler.  ``passes``: dump the IR after each pass as well.
     """
 
     target: str = "cpu"
@@ -56,6 +57,7 @@ class LowerOptions:
     schedule: str | None = None
     origin: str = ""
     settings: Mapping[str, str] = field(default_factory=dict)
+    passes: bool = False
 
 
 @dataclass
@@ -127,6 +129,8 @@ def lower_program(program: Program, options: LowerOptions, observers: Sequence[O
     snapshots = Snapshots()
     # Verified before it is printed; printed before a leak of another level's ops is refused, so that it can be seen.
     watchers: list[Observer] = [Verification(), snapshots, *([dump] if dump else []), LevelCheck()]
+    if dump and options.passes:
+        watchers.append(PassDump(dump.directory))
     watchers += [Reproducer(reproducers, early=options.crash_safe, origin=options.origin), *observers]
     runner = Runner(watchers)
 

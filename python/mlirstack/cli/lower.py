@@ -22,6 +22,8 @@ Examples:
 
   mlirstack lower zoo:tiny_mlp --target cpu --out dump/ --from fused
 
+  mlirstack lower zoo:tiny_mlp --target cpu --passes --out dump/ && mlirstack report dump/ --open
+
   mlirstack lower zoo:tiny_mlp --dtype float16 --target cuda:sm_80 --schedule transform --out dump/
 """
 
@@ -39,6 +41,7 @@ def lower(
     schedule: Annotated[
         str | None, typer.Option("--schedule", help="another way to write kernels (cuda: transform)")
     ] = None,
+    passes: Annotated[bool, typer.Option("--passes", help="dump the IR after each pass as well")] = False,
     seed: Annotated[int, typer.Option("--seed", help="seed of weights and inputs")] = 0,
     dtype: Annotated[str | None, typer.Option("--dtype", help="dtype of weights and inputs: float16, bfloat16, …")] = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="write the result as JSON ('-': stdout)")] = None,
@@ -48,7 +51,9 @@ def lower(
     def body() -> int:
         overrides = {stage: Path(file) for stage, file in key_values(override or [], "STAGE=FILE").items()}
         dump = prepare_directory(out)
-        options = LowerOptions(target, route, threads, to, start, overrides, dump, crash_safe=True, schedule=schedule)
+        options = LowerOptions(
+            target, route, threads, to, start, overrides, dump, crash_safe=True, schedule=schedule, passes=passes
+        )
         job = Job(model, options, seed=seed, dtype=dtype, dynamic=key_values(dynamic or [], "NAME:DIM=LOW..HIGH"))
         with Worker() as worker, progress(f"lowering {model}") as tell:
             done = worker.run(job, tell)
