@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from mlirstack.errors import BundleError, PipelineError, TargetUnavailableError, UsageError
 from mlirstack.frontend.program import Program, Signature
+from mlirstack.passes.iree_targets import BACKENDS, check_architecture
 from mlirstack.targets.base import ArrayExecutable, Artifact, Executable, Target
 from mlirstack.targets.iree.bytecode import bytecode_read_here, bytecode_version
 from mlirstack.targets.registry import TargetOptions
@@ -55,6 +56,10 @@ class IreeTarget(Target):
         if options.threads < 1:
             raise UsageError(f"{options.threads} threads", hint="at least one thread is needed")
         self.arch = options.arch or self._default_arch()
+        try:
+            check_architecture(self.backend, self.arch)
+        except PipelineError as error:
+            raise UsageError(f"target '{self.name}': {error.message}", hint=error.hint) from None
         self.threads = options.threads
         self._given = dict(options.settings)
 
@@ -129,8 +134,6 @@ class IreeTarget(Target):
         return vmfb
 
     def _default_arch(self) -> str:
-        from mlirstack.passes.iree_targets import BACKENDS
-
         return BACKENDS[self.backend].default
 
 
@@ -202,8 +205,6 @@ class IreeCudaTarget(IreeTarget):
 
     def _default_arch(self) -> str:
         """That of the GPU here, where it has an entry in the table; else the least that is compiled for."""
-        from mlirstack.passes.iree_targets import BACKENDS
-
         found = cuda_device()
         known = BACKENDS[self.backend].known or ()
         if isinstance(found, str):
