@@ -20,12 +20,11 @@ from mlirstack.dynamo.explain.trace import Trace
 
 _ROUNDS = 7
 _LOGGER = logging.Logger
-# With these Dynamo takes into the graph, or moves behind it, what it breaks at by default.
+# With these Dynamo takes into the graph, or leaves out, what it breaks at by default.
 WHOLE_SETTINGS: Mapping[str, Any] = {
     "capture_scalar_outputs": True,
     "capture_dynamic_output_shape_ops": True,
-    "reorderable_logging_functions": {print, warnings.warn},
-    "ignore_logging_functions": {_LOGGER.debug, _LOGGER.info, _LOGGER.warning, _LOGGER.error},
+    "ignore_logging_functions": {print, warnings.warn, _LOGGER.debug, _LOGGER.info, _LOGGER.warning, _LOGGER.error},
 }
 
 

@@ -35,8 +35,8 @@ _NO_KERNEL = frozenset({
 class Kernel:
     """One call of a kernel.
 
-    ``kind``: "c++", "triton", or "library" (a call of a kernel that Inductor did not write).  ``fused_ops`` are the ops
-    of the post-grad graph that it holds, ``nodes`` these nodes by name where the trace says so; ``bytes`` is what it moves, None
+    ``kind``: "c++", "triton", or "library" (a kernel that Inductor did not write).  ``fused_ops`` are the ops of the
+    post-grad graph that it holds, ``nodes`` these nodes by name where the trace says so; ``bytes`` is what it moves, None
     where a size is not known; ``source`` is its text.
     """
 

@@ -17,7 +17,7 @@ from mlirstack.errors import MlirstackError
 from mlirstack.frontend.program import Program
 from mlirstack.ir.ops import function, walk
 from mlirstack.ir.text import parse_module
-from mlirstack.lowering import LowerOptions, Lowering, lower_program
+from mlirstack.lowering import Lowering, LowerOptions, lower_program
 from mlirstack.passes.cuda.device_code import DeviceCode
 from mlirstack.passes.cuda.plan import Launch, PlannedFunction
 from mlirstack.pipeline.runner import Runner

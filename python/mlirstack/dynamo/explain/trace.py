@@ -1,18 +1,21 @@
 """The structured trace of torch.compile, read in process: what goes in are log records, what comes out are :class:`Event`s.
 
 torch writes this trace for its own tools, and its form changes from version to version: here it gets the few names and
-types that the rest of ``explain`` works with, and here a trace is kept in a file and read again.
+types that the rest of ``explain`` works with, and here a trace becomes data that a file can hold.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import sys
 import sysconfig
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -111,20 +114,22 @@ def trace_of(events: Sequence[Event]) -> Trace:
     return Trace(torch.__version__, tuple(events))
 
 
-def save_trace(trace: Trace, path: Path) -> None:
-    """Write a trace as JSON, without the paths of this machine."""
-    text = json.dumps({"torch": trace.torch, "events": [asdict(event) for event in trace.events]}, indent=0)
+def trace_as_data(trace: Trace) -> dict[str, Any]:
+    """A trace as data for a JSON file, without the paths of this machine."""
+    text = json.dumps({"torch": trace.torch, "events": [asdict(event) for event in trace.events]})
     places = {
         str(Path(torch.__file__).parent.parent): "<site-packages>",
         sysconfig.get_path("stdlib"): "<python>",
         str(Path.cwd()): ".",
+        sys.prefix: "<prefix>",
+        tempfile.gettempdir(): "<tmp>",
     }
     for place, name in places.items():
         text = text.replace(place, name)
-    path.write_text(text + "\n")
+    data: dict[str, Any] = json.loads(text)
+    return data
 
 
-def load_trace(path: Path) -> Trace:
-    """Read what :func:`save_trace` wrote."""
-    data = json.loads(path.read_text())
+def trace_from_data(data: Mapping[str, Any]) -> Trace:
+    """What :func:`trace_as_data` gave."""
     return Trace(data["torch"], tuple(Event(**event) for event in data["events"]))

@@ -45,5 +45,6 @@ def generate(reference: str, *, seed: int = 0, dtype: str | None = None) -> Trit
         try:
             kernels = child.ask({"reference": reference, "seed": seed, "dtype": dtype})
         except WorkerLostError as lost:
-            return TritonCode(ARCH, (), f"no Triton code ({lost.doing}): {lost.message}")
+            reason = lost.message.partition(". ")[0]
+            return TritonCode(ARCH, (), f"no Triton code, {lost.doing} failed: {reason[:200]}")
     return TritonCode(ARCH, tuple(TritonKernel(**kernel) for kernel in kernels))

@@ -1,0 +1,137 @@
+"""The compile lab: TinyMLP eager against compiled in every way there is, and the five gotchas, on one device.
+
+    python benchmarks/compile_lab.py ways --json benchmarks/results/compile-lab-cpu.json
+    python benchmarks/compile_lab.py gotchas --json benchmarks/results/compile-gotchas-cpu.json
+
+On a GPU machine without torch-mlir target cuda runs from an artifact that was built before:
+
+    mlirstack compare zoo:tiny_mlp --targets cuda:sm_90a --build-only --artifacts built
+    python benchmarks/compile_lab.py ways --device cuda --artifact built/tiny_mlp/cuda-sm_90a --json h200.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch._inductor.config
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "examples" / "compile_lab"))
+
+from measure import medians, seconds_of
+
+from mlirstack import zoo
+from mlirstack.compare.timing import Effort
+
+GOTCHAS = (
+    "gotcha_1_warm_up", "gotcha_2_graph_breaks", "gotcha_3_dynamic_shapes", "gotcha_4_synchronise", "gotcha_5_small_models",
+)  # fmt: skip
+MODES = ("default", "reduce-overhead", "max-autotune")
+Function = Callable[..., Any]
+
+
+def ways(arguments: argparse.Namespace) -> dict[str, Any]:
+    """zoo:tiny_mlp: seconds to compile, seconds per call, speed against eager and relative L2 error of each way."""
+    example = zoo.get("tiny_mlp")
+    model = example.module.to(arguments.device).eval()
+    x = example.inputs[0].to(arguments.device)
+    functions: dict[str, Function] = {"eager": model}
+    compile_s: dict[str, float] = {}
+    notes: dict[str, str] = {}
+    for name, make in _makers(arguments, model, x).items():
+        try:
+            function = make()
+            compile_s[name] = seconds_of(lambda f=function: f(x))
+        except Exception as error:  # a way that does not work here is told, and the others go on
+            notes[name] = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:160]}"
+            continue
+        functions[name] = function
+    with torch.no_grad():
+        right = zoo.get("tiny_mlp").module.double()(example.inputs[0].double())
+        errors = {name: float((f(x).double().cpu() - right).norm() / right.norm()) for name, f in functions.items()}
+        times = medians({name: lambda f=f: f(x) for name, f in functions.items()}, Effort(seconds=1.0, max_samples=100))
+    rows = {
+        name: {
+            "first_call_s": compile_s.get(name),
+            "median_s": seconds,
+            "speed_against_eager": times["eager"] / seconds,
+            "rel_l2": errors[name],
+        }
+        for name, seconds in times.items()
+    }
+    return {"model": "zoo:tiny_mlp", "input": list(x.shape), "ways": rows, "not_possible": notes}
+
+
+def _makers(arguments: argparse.Namespace, model: torch.nn.Module, x: torch.Tensor) -> dict[str, Callable[[], Function]]:
+    def no_grad(function: Function) -> Function:
+        def call(*inputs: Any) -> Any:
+            with torch.no_grad():
+                return function(*inputs)
+
+        return call
+
+    makers: dict[str, Callable[[], Function]] = {
+        f"torch.compile, {mode}": lambda mode=mode: no_grad(torch.compile(model, mode=mode)) for mode in MODES
+    }
+    if "mlirstack" in torch._dynamo.list_backends():
+        makers["torch.compile, backend mlirstack"] = lambda: no_grad(torch.compile(model, backend="mlirstack"))
+    if arguments.artifact:
+        makers["mlirstack, target cuda"] = lambda: _stored(arguments.artifact)
+    if arguments.device == "cpu":
+        import mlirstack as ms
+
+        for target in ("cpu", "iree-cpu"):
+            makers[f"mlirstack, target {target}"] = lambda target=target: ms.compile(model, (x,), target=target)
+    return makers
+
+
+def _stored(folder: Path) -> Function:
+    """A compiled function from an artifact; its parameters are those of the zoo."""
+    from mlirstack.bundle.store import read_bundle
+    from mlirstack.frontend.references import ModelSource, rebuilt_parameters
+    from mlirstack.targets.callable import CompiledFunction
+    from mlirstack.targets.registry import create_target
+
+    rebuilt = rebuilt_parameters("zoo:tiny_mlp", ModelSource("", zoo.get("tiny_mlp").module, ()))
+    bundle = read_bundle(folder, rebuilt)
+    executable = create_target("cuda:sm_90a").load(bundle.artifact, bundle.signature, bundle.parameters)
+    return CompiledFunction(executable, bundle.signature, bundle.parameters)
+
+
+def gotchas(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Each script of the lab, one after the other."""
+    return {name: import_module(name).run(arguments.device) for name in GOTCHAS}
+
+
+def main() -> None:
+    """Measure and write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("ways", "gotchas"))
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
+    parser.add_argument("--artifact", type=Path, help="a built artifact of zoo:tiny_mlp for target cuda")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    warnings.filterwarnings("ignore")
+    torch.set_num_threads(arguments.threads)
+    torch._inductor.config.force_disable_caches = True
+    started = time.perf_counter()
+    result = ways(arguments) if arguments.what == "ways" else gotchas(arguments)
+    device = torch.cuda.get_device_name() if arguments.device == "cuda" else f"CPU, {arguments.threads} threads"
+    result = {"torch": torch.__version__, "device": device, "seconds": time.perf_counter() - started, **result}
+    text = json.dumps(result, indent=1)
+    print(text)
+    if arguments.json:
+        arguments.json.write_text(text + "\n")
+
+
+if __name__ == "__main__":
+    main()
