@@ -10,6 +10,7 @@ import io
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from pathlib import PurePosixPath
 from typing import Any
 
 from mlirstack.errors import MissingDependencyError, SourceLine
@@ -157,7 +158,8 @@ def object_lines(data: bytes) -> LineTable:
     for unit in information.iter_CUs():
         program = information.line_program_for_CU(unit)
         if program is not None:
-            rows += _rows(program)
+            folder = unit.get_top_DIE().attributes.get("DW_AT_comp_dir")
+            rows += _rows(program, folder.value.decode() if folder else "")
     return LineTable(rows)
 
 
@@ -194,9 +196,9 @@ def _line_program(data: bytes) -> Any:
     return LineProgram(header, stream, structs, stream.tell(), end)
 
 
-def _rows(program: Any) -> Iterator[tuple[int, SourceLine | None]]:
-    """Address and line of each row; None where a sequence ends."""
-    files = _files(program.header)
+def _rows(program: Any, folder: str = "") -> Iterator[tuple[int, SourceLine | None]]:
+    """Address and line of each row, None where a sequence ends; ``folder`` is that of the compile unit."""
+    files = _files(program.header, folder)
     for entry in program.get_entries():
         state = entry.state
         if state is not None:
@@ -204,14 +206,14 @@ def _rows(program: Any) -> Iterator[tuple[int, SourceLine | None]]:
             yield state.address, at
 
 
-def _files(header: Any) -> dict[int, str]:
-    """Paths by number: up to version 4 of DWARF files and folders count from 1, and folder 0 is not in the list."""
+def _files(header: Any, folder: str) -> dict[int, str]:
+    """Paths by number: up to version 4 of DWARF files and folders count from 1, and folder 0 is that of the unit."""
     first = 1 if header["version"] < 5 else 0
-    folders = dict(enumerate((folder.decode() for folder in header["include_directory"]), first))
+    folders = {0: folder, **dict(enumerate((name.decode() for name in header["include_directory"]), first))}
     files = {}
     for number, entry in enumerate(header["file_entry"], first):
-        folder = folders.get(entry.dir_index, "")
-        files[number] = f"{folder}/{entry.name.decode()}" if folder else entry.name.decode()
+        path = PurePosixPath(folders.get(entry.dir_index, "")) / entry.name.decode()
+        files[number] = str(path)
     return files
 
 

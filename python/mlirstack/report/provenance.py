@@ -159,8 +159,9 @@ def _functions(
             continue
         name = ir.StringAttr(function.attributes["sym_name"]).value
         inside = [origins(op) for op in walk(function)]
-        for places in inside:
-            if places:
+        for op in walk(function):
+            places = origins(op)
+            if places and op.operands:  # constants are no instructions, and shared by many
                 by_line[name, places[0].line] |= set(places)
         if KERNEL_ATTRIBUTE in function.attributes or "nvvm.kernel" in function.attributes:
             kernels[name] = frozenset(place for places in inside for place in places)

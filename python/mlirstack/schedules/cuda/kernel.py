@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlirstack.bindings import dialect, ir
+from mlirstack.ir.ops import walk
 from mlirstack.schedules.cuda.values import Bool, Float, Int, Number
 
 TENSOR_MAP = "mlirstack.tensor_map"  # of the host cast that makes a tensor map of a memref, and of the kernel's parameter
@@ -75,7 +76,7 @@ class Kernel:
         self.threads = threads
         self.name = ir.StringAttr(function.attributes["sym_name"]).value + suffix
         self.module_name = f"{self.name}_device"  # a symbol beside the function's own
-        self.location = function.location
+        self.location = _main_location(function)
         self._arguments: list[Any] = []  # host values, one per parameter
         self._tensor_maps: dict[int, Any] = {}  # number of the parameter → layout, as an attribute
         self.i1, self.i8, self.i16, self.i32, self.i64 = (ir.IntegerType.get_signless(n) for n in (1, 8, 16, 32, 64))
@@ -282,6 +283,13 @@ def _raw(value: Any) -> Any:
 
 def _like(old: Any, new: Any) -> Any:
     return type(old)(new) if isinstance(old, (Int, Float, Bool)) else new
+
+
+def _main_location(function: Any) -> Any:
+    """The location of the op that ``function`` is there for, the one with most loops: what an emitter writes around the
+    bodies of ops (addresses, copies, barriers) comes from it."""
+    loops = [(len(op.attributes["iterator_types"]), op) for op in walk(function) if "iterator_types" in op.attributes]
+    return max(loops, key=lambda entry: entry[0])[1].location if loops else function.location
 
 
 @contextmanager
