@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from mlirstack.api import bisect, compare, compile, lower
     from mlirstack.bundle.load import load
     from mlirstack.deploy.build import build
+    from mlirstack.dynamo.explain.explain import explain
     from mlirstack.lowering import Lowering
 
 __version__ = "0.1.0"
@@ -22,11 +23,12 @@ _LAZY = {
     "build": "mlirstack.deploy.build",
     "compare": "mlirstack.api",
     "compile": "mlirstack.api",
+    "explain": "mlirstack.dynamo.explain.explain",
     "load": "mlirstack.bundle.load",
     "lower": "mlirstack.api",
 }
 
-__all__ = ["Lowering", "__version__", "bisect", "build", "compare", "compile", "load", "lower"]
+__all__ = ["Lowering", "__version__", "bisect", "build", "compare", "compile", "explain", "load", "lower"]
 
 
 def __getattr__(name: str) -> Any:
