@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Any
-
-from mlirstack.bindings import ir
 
 TORCH_NAMES = {
     "f64": "float64", "f32": "float32", "f16": "float16", "bf16": "bfloat16", "i1": "bool",
@@ -30,14 +27,3 @@ def parse_type(text: str) -> tuple[tuple[int | None, ...] | None, str | None]:
         sizes, element = [s for s in found[1].split("x") if s], found[2]
     shape = None if sizes is None else tuple(None if s == "?" else int(s) for s in sizes)
     return shape, TORCH_NAMES.get(element)
-
-
-def builtin_tensor_type(torch_type: Any) -> Any:
-    """The builtin tensor type of a ``!torch.vtensor`` (integers without sign), in the current context; None where its rank
-    or element type is not known."""
-    found = _TORCH_TENSOR.fullmatch(str(torch_type))
-    if found is None or found[2] not in TORCH_NAMES:
-        return None
-    dynamic = ir.ShapedType.get_dynamic_size()
-    sizes = [dynamic if size == "?" else int(size) for size in found[1].split(",") if size]
-    return ir.RankedTensorType.get(sizes, ir.Type.parse(re.sub(r"^[su](?=i\d)", "", found[2])))

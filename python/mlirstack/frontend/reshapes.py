@@ -7,14 +7,16 @@ torch-mlir's own way, over ``aten.view``, takes a dynamic dimension for equal to
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from mlirstack.bindings import dialect, ir
-from mlirstack.frontend.dtypes import builtin_tensor_type
+from mlirstack.frontend.dtypes import TORCH_NAMES
 from mlirstack.ir.ops import walk
 from mlirstack.pipeline.step import PythonPass
 
+_VALUE_TENSOR = re.compile(r"!torch\.vtensor<\[([^\]]*)\],(.+)>")
 _FLATTEN, _UNFLATTEN = "torch.aten.flatten.using_ints", "torch.aten.unflatten.int"
 
 
@@ -60,7 +62,7 @@ def _collapsed(op: Any) -> Any:
 def _expanded(op: Any) -> Any:
     """The tensor with dimension ``dim`` split into the sizes of a list, or None."""
     axis, source, sizes = _constant(op.operands[1]), _to_builtin(op.operands[0]), op.operands[2].owner
-    wanted = builtin_tensor_type(op.results[0].type)
+    wanted = _builtin_type(op.results[0].type)
     if source is None or axis is None or wanted is None or sizes.name != "torch.prim.ListConstruct":
         return None
     shape, dynamic = list(source.type.shape), ir.ShapedType.get_dynamic_size()
@@ -98,18 +100,28 @@ def _index(size: Any) -> Any:
 
 
 def _to_builtin(value: Any) -> Any:
-    kind = builtin_tensor_type(value.type)
+    kind = _builtin_type(value.type)
     if kind is None:
         return None
     return ir.Operation.create("torch_c.to_builtin_tensor", results=[kind], operands=[value]).result
 
 
 def _from_builtin(value: Any, wanted: Any) -> Any:
-    kind = builtin_tensor_type(wanted)
+    kind = _builtin_type(wanted)
     assert kind is not None
     if value.type != kind:
         value = dialect("tensor").CastOp(kind, value).result
     return ir.Operation.create("torch_c.from_builtin_tensor", results=[wanted], operands=[value]).result
+
+
+def _builtin_type(torch_type: Any) -> Any:
+    """The builtin tensor type of a ``!torch.vtensor``, integers without sign; None where that is not known."""
+    found = _VALUE_TENSOR.fullmatch(str(torch_type))
+    if found is None or found[2] not in TORCH_NAMES:
+        return None
+    dynamic = ir.ShapedType.get_dynamic_size()
+    sizes = [dynamic if size == "?" else int(size) for size in found[1].split(",") if size]
+    return ir.RankedTensorType.get(sizes, ir.Type.parse(re.sub(r"^[su](?=i\d)", "", found[2])))
 
 
 def _constant(value: Any) -> int | None:
