@@ -114,7 +114,7 @@ CASES: Mapping[str, Callable[[], Case]] = {
     "tiny_mlp-f16": lambda: _mlp(torch.float16),
     "tiny_mlp-bf16": lambda: _mlp(torch.bfloat16),
     "matmul_4096-f32": lambda: _matmul(torch.float32),
-    "matmul_4096-f16": lambda: _matmul(torch.float16),
+    "matmul_4096-bf16": lambda: _matmul(torch.bfloat16),
     "softmax_8192": lambda: Case(Softmax(), (_normal(8192, 8192),)),
     "layer_norm_8192": lambda: Case(nn.LayerNorm(8192), (_normal(8192, 8192),)),
     "residual_block": lambda: Case(ResidualBlock(), (_normal(8, 64, 56, 56),)),

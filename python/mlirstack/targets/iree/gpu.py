@@ -17,7 +17,7 @@ from mlirstack.errors import TargetUnavailableError
 from mlirstack.frontend.program import Signature
 from mlirstack.targets.base import Executable
 from mlirstack.targets.iree.runtime import DLPACK_CPU, flat_bytes, plain, torch_dtype
-from mlirstack.targets.iree.session import Session, cuda, push_number
+from mlirstack.targets.iree.session import Session, Slot, cuda, push_number
 
 DLPACK_CUDA = 2
 
@@ -54,6 +54,11 @@ class IreeCudaExecutable(Executable):
         passed |= {m.name for m in signature.mutations if m.name is not None}
         self.parameters = {n: t.detach().to(place) if n in passed else t for n, t in parameters.items()}
         self._results = [(r.shape is None, torch_dtype(r.dtype)) for r in signature.results]
+
+    @property
+    def slots(self) -> Sequence[Slot]:
+        """What is passed in a call, in the order of the module's arguments."""
+        return self._session.slots
 
     def run(self, inputs: Sequence[Any]) -> list[Any]:
         """Call ``@main``; :class:`RuntimeCheckError` where a run-time check of the program fails."""

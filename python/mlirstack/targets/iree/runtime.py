@@ -16,7 +16,7 @@ from torch.utils.dlpack import from_dlpack, to_dlpack  # type: ignore[attr-defin
 
 from mlirstack.frontend.program import Signature
 from mlirstack.targets.base import Executable
-from mlirstack.targets.iree.session import ALIGNMENT, Session, allocate_copy, processor, push_number
+from mlirstack.targets.iree.session import ALIGNMENT, Session, Slot, allocate_copy, processor, push_number
 
 DLPACK_CPU = 1
 
@@ -37,6 +37,11 @@ class IreeExecutable(Executable):
         self._device = self._session.device
         self._results = [(r.shape is None, torch_dtype(r.dtype)) for r in signature.results]
         self._owned_by_others = sorted((a.ctypes.data, a.ctypes.data + a.nbytes) for a in self._session.bound.values())
+
+    @property
+    def slots(self) -> Sequence[Slot]:
+        """What is passed in a call, in the order of the module's arguments."""
+        return self._session.slots
 
     def run(self, inputs: Sequence[Any]) -> list[Any]:
         """Call ``@main``; :class:`RuntimeCheckError` where a run-time check of the program fails."""

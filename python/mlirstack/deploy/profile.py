@@ -1,0 +1,110 @@
+"""IREE's profile of a bundle: how long each dispatch of a call takes, measured by the programs in its runtime wheel."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from mlirstack.bundle.golden import read_golden
+from mlirstack.bundle.load import load
+from mlirstack.bundle.manifest import GOLDEN, PARAMETERS
+from mlirstack.bundle.torch_arrays import array_of
+from mlirstack.errors import BundleError, MissingDependencyError, MlirstackError, UsageError
+from mlirstack.frontend.program import ENTRY
+from mlirstack.passes.iree_archive import SCOPE
+from mlirstack.pipeline.tool import run_tool
+
+CALLS = 10
+TIMEOUT = 120  # seconds
+
+_DEVICES = {"cpu": "local-sync", "cuda": "cuda"}
+_MODES = {
+    "cpu": "queue-events,host-execution,executable-metadata",
+    "cuda": "queue-events,dispatch-events,executable-metadata",
+}
+_IREE_TYPES = {
+    "bool": "i8", "int8": "i8", "uint8": "i8", "int16": "i16", "uint16": "i16", "int32": "i32", "uint32": "i32",
+    "int64": "i64", "uint64": "i64", "float16": "f16", "bfloat16": "bf16", "float32": "f32", "float64": "f64",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Dispatch:
+    """One kernel: how often it runs in a call, and the seconds of all these together."""
+
+    name: str
+    count: float
+    seconds: float
+
+
+def profile(path: Path, *, device: str | None = None) -> tuple[Dispatch, ...]:
+    """The dispatches of the bundle's IREE artifact, slowest first, on its golden inputs.
+
+    Raises :class:`UsageError` where what ``device`` names is not IREE's or takes inputs that its programs cannot be given,
+    :class:`MlirstackError` with their message where they fail.
+    """
+    model = load(path, device=device)
+    kind = model.entry.requirements.device
+    if not model.entry.target.startswith("iree-"):
+        raise UsageError(f"{model.entry.spec} has no profile of dispatches", hint="--device iree-cpu, or another of IREE's")
+    if model.manifest.golden is None:
+        raise BundleError(f"bundle {path} holds no golden inputs", hint="build it from a torch model")
+    inputs = read_golden(path / GOLDEN, model.manifest.golden).inputs(0)
+    leaves = [spec.leaf or 0 for spec in model.manifest.signature.arguments if spec.kind == "input"]
+    program, reader = _tool("iree-benchmark-module"), _tool("iree-profile")
+    with tempfile.TemporaryDirectory(prefix="mlirstack-profile-") as folder:
+        directory = Path(folder)
+        arguments = [f"--device={_DEVICES[kind]}", f"--module={(path / model.entry.files['module.vmfb']).resolve()}"]
+        if PARAMETERS in model.manifest.files:
+            arguments.append(f"--parameters={SCOPE}={(path / PARAMETERS).resolve()}")
+        for number, slot in enumerate(model.function.executable.slots):
+            given = slot.position is not None
+            value = inputs[leaves[slot.position]] if given else array_of(model.function.parameters[slot.name])
+            arguments.append(_argument(value, slot.spec.dtype, directory / f"{number}.bin"))
+        record = [f"--device_profiling_mode={_MODES[kind]}", "--device_profiling_output=profile"]
+        _run([program, *arguments, f"--function={ENTRY}", f"--benchmark_min_time={CALLS}x", *record], directory)
+        return _dispatches(_run([reader, "dispatch", "--format=jsonl", "profile"], directory))
+
+
+def _argument(value: object, dtype: str, file: Path) -> str:
+    if not isinstance(value, np.ndarray):
+        if isinstance(value, float):
+            raise UsageError("IREE's programs cannot be given a Python float: there is no profile of this model")
+        return f"--input={int(str(value))}"
+    if dtype not in _IREE_TYPES:
+        raise UsageError(f"IREE's programs cannot be given {dtype}: there is no profile of this model")
+    file.write_bytes(np.ascontiguousarray(value).tobytes())
+    return f"--input={'x'.join(map(str, (*value.shape, _IREE_TYPES[dtype])))}=@{file.name}"
+
+
+def _dispatches(lines: str) -> tuple[Dispatch, ...]:
+    groups = [json.loads(line) for line in lines.splitlines() if line.startswith("{")]
+    found = [
+        # The benchmark's own warm-up is not recorded: counts are those of CALLS calls.
+        Dispatch(group["key"], group["count"] / CALLS, group["total_ns"] * 1e-9 / CALLS)
+        for group in groups
+        if group.get("type", "").endswith("dispatch_group") and group.get("valid", 0)
+    ]
+    return tuple(sorted(found, key=lambda dispatch: -dispatch.seconds))
+
+
+def _run(command: Sequence[str], directory: Path) -> str:
+    done = run_tool(command, directory=directory, timeout=TIMEOUT)
+    if done.failure:
+        lines = [line for line in done.stderr.splitlines() if line.strip()]
+        raise MlirstackError(f"{Path(command[0]).name} {done.failure}: {' '.join(lines[:2])[:300]}")
+    return done.stdout
+
+
+def _tool(name: str) -> str:
+    spec = importlib.util.find_spec("iree._runtime_libs")
+    for folder in spec.submodule_search_locations or () if spec else ():
+        if (Path(folder) / name).is_file():
+            return str(Path(folder) / name)
+    raise MissingDependencyError(f"{name} is not installed", hint="pip install iree-base-runtime")
