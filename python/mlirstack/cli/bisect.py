@@ -33,6 +33,7 @@ def bisect(
     route: Annotated[str, typer.Option("--route", help="auto, tosa or linalg")] = "auto",
     override: Annotated[list[str] | None, typer.Option("--override", help="STAGE=FILE: replace a stage's result")] = None,
     op: Annotated[bool, typer.Option("--op", help="also find the first op whose value differs")] = False,
+    stop: Annotated[bool, typer.Option("--stop", help="execute nothing behind the first wrong stage")] = False,
     dump: Annotated[Path | None, typer.Option("--dump", help="keep the dump of the lowering there")] = None,
     reproducers: Annotated[
         Path | None, typer.Option("--reproducers", help="directory for the reproducer of a wrong stage")
@@ -62,7 +63,7 @@ def bisect(
                 options = replace(options, crash_safe=True, reproducers=kept)
                 worker.run(replace(job, options=options, bundle=bundle), tell)
 
-            options = Options(lower, ops=op, seed=seed, reproducers=kept)
+            options = Options(lower, ops=op, seed=seed, stop=stop, reproducers=kept)
             found = bisect_model(source, options, compile_, lambda doing: tell("before", doing, 0.0))
         if str(json_file) != "-":
             print_bisection(found, console)

@@ -40,7 +40,8 @@ NATIVE_LEVELS = ("llvmir", "object")  # of a table that ends in an object for th
 @dataclass(frozen=True)
 class Request:
     """What to bisect: ``dump`` of a lowering to ``target``, the ``bundle`` built from it (None: it failed), and whether
-    to look for the op.  ``overridden`` stages hold what the user gave, not what passes made."""
+    to look for the op.  ``overridden`` stages hold what the user gave, not what passes made.
+    ``stop``: do not execute what comes after the first wrong stage."""
 
     program: Program
     target: str
@@ -50,6 +51,7 @@ class Request:
     overridden: frozenset[str] = frozenset()
     failure: str | None = None
     threads: int = 1
+    stop: bool = False
 
 
 @dataclass(frozen=True)
@@ -60,9 +62,9 @@ class _StageFile:
 
 
 def bisect_dump(
-    request: Request, subject: Subject, scratch: Path, reproducers: Path | None = None, tell: Tell = lambda doing: None
+    request: Request, subject: Subject, executor: Executor, reproducers: Path | None = None, tell: Tell = lambda doing: None
 ) -> Bisection:
-    """Execute every stage of the dump; files that are only needed meanwhile go to ``scratch``.
+    """Execute every stage of the dump with ``executor``, which is for ``subject``.
 
     With ``reproducers`` a wrong stage leaves a reproducer below that directory.
     """
@@ -70,28 +72,29 @@ def bisect_dump(
     target = create_target(request.target, threads=request.threads)
     stages = list(_stage_files(request.dump, trace))
     route = trace["route"] or ("tosa" if any(s.name == "tosa" for s in stages) else "linalg")
-    with Executor(subject, scratch, request.target) as executor:
-        verdicts = tuple(_verdicts(request, subject, stages, target, executor, tell))
-        wrong, suspects = first_wrong(verdicts)
-        found = Bisection(
-            request.program.name,
-            request.target,
-            route,
-            _reference_text(subject),
-            verdicts,
-            first_wrong_stage=wrong,
-            suspects=suspects,
-            failure=request.failure,
-        )
-        if wrong is None:
-            return found
-        at = [stage.name for stage in stages].index(wrong)
-        culprit = Culprit(stages[at].file, EMPTY_PIPELINE)  # what the user gave is wrong as it is
-        if wrong not in request.overridden and at > 0 and stages[at].level in PLAIN_LEVELS:
-            found, culprit = _narrowed(found, stages[at - 1], executor, request, target, tell)
-        if reproducers is not None and stages[at].level in PLAIN_LEVELS and found[wrong].status != "timeout":
-            found = replace(found, reproducer=write_reproducer(reproducers, found, culprit, subject))
-        return _with_op(found, stages, at, executor, request, subject, tell) if request.ops else found
+    native = any(stage.level_name == "object" for stage in target.pipeline(route, request.program.level).stages)
+    plain = (*PLAIN_LEVELS, *(NATIVE_LEVELS if native else ()))
+    verdicts = tuple(_verdicts(request, subject, stages, target, plain, executor, tell))
+    wrong, suspects = first_wrong(verdicts)
+    found = Bisection(
+        request.program.name,
+        request.target,
+        route,
+        _reference_text(subject),
+        verdicts,
+        first_wrong_stage=wrong,
+        suspects=suspects,
+        failure=request.failure,
+    )
+    if wrong is None:
+        return found
+    at = [stage.name for stage in stages].index(wrong)
+    culprit = Culprit(stages[at].file, EMPTY_PIPELINE)  # what the user gave is wrong as it is
+    if wrong not in request.overridden and at > 0 and stages[at].level in PLAIN_LEVELS:
+        found, culprit = _narrowed(found, stages[at - 1], executor, request, target, tell)
+    if reproducers is not None and stages[at].level in PLAIN_LEVELS and found[wrong].status != "timeout":
+        found = replace(found, reproducer=write_reproducer(reproducers, found, culprit, subject))
+    return _with_op(found, stages, at, executor, request, subject, tell) if request.ops else found
 
 
 def module_subject(program: Program, target: str, scratch: Path, seed: int) -> Subject:
@@ -127,29 +130,29 @@ def _stage_files(dump: Path, trace: dict[str, Any]) -> Iterator[_StageFile]:
 
 
 def _verdicts(
-    request: Request, subject: Subject, stages: Sequence[_StageFile], target: Target, executor: Executor, tell: Tell
+    request: Request,
+    subject: Subject,
+    stages: Sequence[_StageFile],
+    target: Target,
+    plain: Sequence[str],
+    executor: Executor,
+    tell: Tell,
 ) -> Iterator[Verdict]:
-    native = any(stage.level == "object" for stage in stages)
-    earlier: tuple[bytes, Verdict] | None = None  # a stage that changes nothing is not executed again
     for stage in stages:
         tell(stage.name)
         if stage.level == "fx":
-            yield replace(graph_verdict(stage.name, request.program, subject), level="fx")
-            continue
-        is_artifact = stage is stages[-1] and request.bundle is not None
-        if stage.level in PLAIN_LEVELS or (native and stage.level in NATIVE_LEVELS and not is_artifact):
-            data = stage.file.read_bytes()
-            if earlier is None or earlier[0] != data:
-                earlier = data, executor.verdict(stage.name, stage.file, stage.level)
-            yield replace(earlier[1], name=stage.name, level=stage.level)
-            continue
-        reason = target.available()
-        if reason:
-            yield Verdict(stage.name, "needs a device", reason=reason, level=stage.level)
-        elif is_artifact and request.bundle is not None:
-            yield replace(executor.verdict(stage.name, request.bundle, ""), level=stage.level)
+            verdict = graph_verdict(stage.name, request.program, subject)
+        elif stage is stages[-1] and request.bundle is not None and target.available() is None:
+            verdict = executor.verdict(stage.name, request.bundle, "")
+        elif stage.level in plain:
+            verdict = executor.verdict(stage.name, stage.file, stage.level)
+        elif reason := target.available():
+            verdict = Verdict(stage.name, "needs a device", reason=reason)
         else:
-            yield Verdict(stage.name, "not executed", reason="runs as part of the artifact only", level=stage.level)
+            verdict = Verdict(stage.name, "not executed", reason="runs as part of the artifact only")
+        yield replace(verdict, level=stage.level)
+        if verdict.is_wrong and request.stop:
+            return
 
 
 # ----------------------------------------------------------------------------------------------------------------- passes

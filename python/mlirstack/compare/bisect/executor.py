@@ -11,6 +11,7 @@ from typing import Any
 from mlirstack.compare.bisect.results import Status, Verdict
 from mlirstack.compare.bisect.subject import Subject
 from mlirstack.errors import StageError, WorkerLostError
+from mlirstack.pipeline.runner import sha256
 from mlirstack.supervised import Supervised
 
 SUBJECT_FILE = "subject.pt"
@@ -22,9 +23,9 @@ class Executor:
 
     def __init__(self, subject: Subject, scratch: Path, target: str, *, timeout: float = TIMEOUT) -> None:
         self.scratch, self.target = scratch, target
+        self._known: dict[str, Verdict] = {}
         file = scratch / SUBJECT_FILE
         subject.save(file)
-        # Kernels of the target itself use as many threads as they were compiled for; the plain path needs one.
         self._process = Supervised([sys.executable, "-m", "mlirstack.compare.bisect.execute", str(file)], timeout=timeout)
 
     def __enter__(self) -> Executor:
@@ -34,7 +35,16 @@ class Executor:
         self._process.close()
 
     def verdict(self, name: str, file: Path, level: str) -> Verdict:
-        """Execute what ``file`` holds at ``level`` ("": a bundle) and judge the answer."""
+        """Execute what ``file`` holds at ``level`` ("": a bundle) and judge the answer; a file with the same content as an
+        earlier one is not executed again."""
+        if not level:
+            return self._verdict(name, file, level)
+        key = sha256(file.read_bytes())
+        if key not in self._known:
+            self._known[key] = self._verdict(name, file, level)
+        return replace(self._known[key], name=name)
+
+    def _verdict(self, name: str, file: Path, level: str) -> Verdict:
         started = time.perf_counter()
         try:
             answer = self.ask({"do": "run", "file": str(file), "level": level, "target": self.target})
@@ -47,7 +57,7 @@ class Executor:
             else:
                 found = {key: answer[key] for key in ("rel_l2", "tolerance", "reason", "symptom")}
                 verdict = Verdict(name, "ok" if answer["ok"] else "wrong", **found)
-        return replace(verdict, level=level, seconds=time.perf_counter() - started)
+        return replace(verdict, seconds=time.perf_counter() - started)
 
     def keep_answer(self, file: Path, level: str, output: Path) -> None:
         """Execute ``file`` and write its answer to ``output``; :class:`StageError` where it gives none."""

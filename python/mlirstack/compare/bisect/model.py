@@ -15,6 +15,7 @@ from torch import nn
 from mlirstack.bundle.store import BundleInfo, write_bundle
 from mlirstack.compare.accuracy import reference
 from mlirstack.compare.bisect.bisect import Request, Tell, bisect_dump, module_subject
+from mlirstack.compare.bisect.executor import Executor
 from mlirstack.compare.bisect.results import Bisection
 from mlirstack.compare.bisect.subject import Subject
 from mlirstack.compare.keywords import positional
@@ -32,11 +33,13 @@ Compile = Callable[[LowerOptions, Path], None]
 @dataclass(frozen=True)
 class Options:
     """``lower``: target, route, overrides, and the dump (None: a temporary one).  ``ops``: look for the op.  ``seed``: of
-    the inputs of programs that are MLIR files.  ``reproducers``: where the reproducer of a wrong stage goes."""
+    the inputs of programs that are MLIR files.  ``stop``: execute nothing behind the first wrong stage.  ``reproducers``:
+    where the reproducer of a wrong stage goes."""
 
     lower: LowerOptions
     ops: bool = False
     seed: int = 0
+    stop: bool = False
     reproducers: Path | None = None
 
 
@@ -70,9 +73,18 @@ def bisect_model(
                 raise
             bundle, failure = None, str(error)
         request = Request(
-            program, lower.target, dump, bundle, options.ops, frozenset(lower.overrides), failure, lower.threads
+            program,
+            lower.target,
+            dump,
+            bundle,
+            ops=options.ops,
+            overridden=frozenset(lower.overrides),
+            failure=failure,
+            threads=lower.threads,
+            stop=options.stop,
         )
-        return bisect_dump(request, subject, scratch, options.reproducers, tell)
+        with Executor(subject, scratch, lower.target) as executor:
+            return bisect_dump(request, subject, executor, options.reproducers, tell)
 
 
 def _in_process(program: Program) -> Compile:

@@ -1,0 +1,168 @@
+"""Wrong rewrites seeded at many stages, and whether bisect finds each: the stage, the pass, the op."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import bisect_models
+import pytest
+
+import mlirstack as ms
+from mlirstack.compare.accuracy import reference
+from mlirstack.compare.bisect.bisect import Request, bisect_dump
+from mlirstack.compare.bisect.executor import Executor
+from mlirstack.compare.bisect.results import Bisection
+from mlirstack.compare.bisect.subject import Subject
+from mlirstack.frontend.program import Program
+from mlirstack.ir.text import module_text
+from mlirstack.lowering import Lowering, LowerOptions, lower_program, program_of
+from mlirstack.pipeline.reproducer import Record
+from mlirstack.reduce.replay import replay
+
+pytestmark = pytest.mark.portable
+
+
+class Case(NamedTuple):
+    """The model lowered once, and the process that executes stages of it."""
+
+    program: Program
+    lowering: Lowering
+    subject: Subject
+    executor: Executor
+
+
+@pytest.fixture(scope="module")
+def case(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Case]:
+    module, inputs = bisect_models.model()
+    program = program_of(module, inputs, name="net")
+    folder = tmp_path_factory.mktemp("bisect")
+    lowering = lower_program(program, LowerOptions("cpu", dump=folder / "dump"))
+    subject = Subject(program.signature, program.parameters, inputs, reference(module, inputs))
+    with Executor(subject, folder, "cpu") as executor:
+        yield Case(program, lowering, subject, executor)
+
+
+def bisected(case: Case, dump: Path, overrides: dict[str, Path], *, ops: bool = False, to: str | None = None) -> Bisection:
+    lower_program(case.program, LowerOptions("cpu", dump=dump, overrides=overrides, to=to))
+    request = Request(case.program, "cpu", dump, overridden=frozenset(overrides), ops=ops, stop=True)
+    return bisect_dump(request, case.subject, case.executor)
+
+
+def edited(case: Case, folder: Path, stage: str, old: str, new: str) -> Path:
+    """The stage as it is, with ``new`` in the place of ``old``."""
+    result = case.lowering[stage]
+    text = module_text(result.module(), elide=False) if result.stage.level.is_module else result.text
+    assert old in text, f"stage '{stage}' has no '{old}'"
+    file = folder / f"{stage}.{result.stage.level.extension}"
+    file.write_text(text.replace(old, new))
+    return file
+
+
+def test_every_stage_of_a_right_lowering_is_executed_and_right(case: Case) -> None:
+    request = Request(case.program, "cpu", case.lowering.dump.directory)  # type: ignore[union-attr]
+    found = bisect_dump(request, case.subject, case.executor)
+    assert found.first_wrong_stage is None
+    assert found.exit_status == 0
+    names = [stage.name for stage in found.stages]
+    assert names == case.lowering.pipeline.names()
+    assert [stage.status for stage in found.stages[:-1]] == ["ok"] * (len(names) - 1)
+    assert all(stage.rel_l2 is not None and stage.rel_l2 < 1e-6 for stage in found.stages[:-1])
+    assert found["asm"].status == "not executed"  # a listing; without a bundle nothing of it runs
+
+
+SEEDS = [
+    ("torch", "torch.aten.relu", "torch.aten.neg"),
+    ("tosa", "tosa.add", "tosa.sub"),
+    ("linalg", "arith.addf", "arith.subf"),
+    ("fused", "arith.maximumf", "arith.minimumf"),
+    ("vectorized", "arith.maximumf", "arith.minimumf"),
+    ("loops", "arith.maximumf", "arith.minimumf"),
+    ("llvm", "llvm.intr.maximum", "llvm.intr.minimum"),
+    ("llvmir", "@llvm.maximum", "@llvm.minimum"),
+]
+
+
+@pytest.mark.parametrize(("stage", "old", "new"), SEEDS, ids=[seed[0] for seed in SEEDS])
+def test_a_wrong_rewrite_is_found_at_its_stage(case: Case, tmp_path: Path, stage: str, old: str, new: str) -> None:
+    file = edited(case, tmp_path, stage, old, new)
+    found = bisected(case, tmp_path / "dump", {stage: file}, to=None if stage == "llvmir" else "llvm")
+    assert found.first_wrong_stage == stage
+    assert found.suspects == (stage,)
+    assert found.exit_status == 1
+    assert found[stage].status == "wrong"
+    assert (found[stage].rel_l2 or 0) > 1e-3
+    before = found.stages[-2]
+    assert before.status == "ok"
+
+
+def test_the_op_is_found_and_confirmed(case: Case, tmp_path: Path) -> None:
+    file = edited(case, tmp_path, "fused", "arith.maximumf", "arith.minimumf")
+    found = bisected(case, tmp_path / "dump", {"fused": file}, ops=True, to="fused")
+    assert found.op is not None, found.op_note
+    assert found.op.op == "linalg.generic"
+    assert "arith.minimumf" in found.op.text
+    assert found.op.confirmed
+    assert found.op.rel_l2 > 0.1
+
+
+def test_the_op_at_tosa_has_its_source_line(case: Case, tmp_path: Path) -> None:
+    text = module_text(case.lowering["tosa"].module(), elide=False, locations=True)
+    assert "tosa.clamp" in text
+    file = tmp_path / "tosa.mlir"
+    file.write_text(text.replace("min_val = 0.000000e+00", "min_val = -1.000000e+00"))
+    found = bisected(case, tmp_path / "dump", {"tosa": file}, ops=True, to="tosa")
+    assert found.first_wrong_stage == "tosa"
+    assert found.op is not None, found.op_note
+    assert (found.op.op, found.op.confirmed) == ("tosa.clamp", True)
+    line = next(i for i, text in enumerate(Path(bisect_models.__file__).read_text().splitlines(), 1) if "relu" in text)
+    assert found.op.location is not None
+    assert found.op.location.endswith(f"bisect_models.py:{line}")
+
+
+def test_a_stage_that_crashes_is_told_from_one_that_is_wrong(case: Case, tmp_path: Path) -> None:
+    text = case.lowering["llvmir"].text
+    head = next(line for line in text.splitlines() if line.startswith("define void @mlirstack_main("))
+    file = tmp_path / "main.ll"
+    file.write_text(text.replace(head, f"declare void @llvm.trap()\n{head}\n  call void @llvm.trap()"))
+    found = bisected(case, tmp_path / "dump", {"llvmir": file}, to="llvmir")
+    assert found["llvmir"].status == "crash", found["llvmir"]
+    assert found.first_wrong_stage == "llvmir"
+    assert "stage crashes when executed" in (found["llvmir"].reason or "")
+    again = case.executor.verdict("fused", case.lowering.dump.directory / "replay" / "05-fused.mlirbc", "linalg")  # type: ignore[union-attr]
+    assert again.status == "ok"  # the next question finds a new process
+
+
+def test_the_pass_is_found_and_replayed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bisect_models.install_wrong_target(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("MLIRSTACK_PASSES", str(tmp_path / "wrong_pass.py"))
+    module, inputs = bisect_models.model()
+    found = ms.bisect(module, inputs, target="wrong-cpu", reproducers=tmp_path / "kept")
+    for name in ("wrong_target", "wrong_pass"):
+        sys.modules.pop(name)
+    assert found.first_wrong_stage == "bufferized"
+    assert found.guilty == "wrong-maximum"
+    assert [verdict.status for verdict in found.passes] == ["ok", "ok", "wrong"]
+    assert found["asm"].status == "wrong"  # the artifact itself
+    assert found.reproducer is not None
+    record = Record.read(found.reproducer)
+    assert (record.kind, record.pipeline) == ("wrong", "builtin.module(wrong-maximum)")
+    again = replay(found.reproducer)
+    assert again.status == "same failure", again
+
+
+def test_levels_of_a_gpu_need_a_device_and_are_not_wrong(case: Case, tmp_path: Path) -> None:
+    from mlirstack.targets.registry import create_target
+
+    if create_target("cuda:sm_90a").available() is None:
+        pytest.skip("there is a device")
+    lower_program(case.program, LowerOptions("cuda:sm_90a", dump=tmp_path, to="nvvm"))
+    found = bisect_dump(Request(case.program, "cuda:sm_90a", tmp_path), case.subject, case.executor)
+    assert found.exit_status == 0
+    statuses = {stage.name: stage.status for stage in found.stages}
+    executed = ["fx", "torch", "tosa", "linalg", "prepared", "fused", "flattened", "dispatches", "bufferized"]
+    assert statuses == dict.fromkeys(executed, "ok") | dict.fromkeys(["mapped", "gpu", "nvvm"], "needs a device")
