@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -74,7 +76,7 @@ def bench(
                     threads=threads,
                     seconds=seconds,
                     compiled=compiled,
-                    progress=lambda doing, tell=tell: tell("before", doing, 0.0),
+                    progress=partial(_tell, tell),
                 )
                 dispatches = run_profile(path, device=device) if profile else ()
             if str(json_file) != "-":
@@ -87,6 +89,10 @@ def bench(
         return 3 if any(entry.get("error") for result in results for entry in result["contenders"]) else 0
 
     run_command(body)
+
+
+def _tell(tell: Callable[[str, str, float], None], doing: str) -> None:
+    tell("before", doing, 0.0)
 
 
 def _eager(manifest: Manifest, reference: str | None) -> nn.Module | None:

@@ -222,7 +222,7 @@ def _throughput(call: Callable[[], object], wait: Callable[[], None], samples: S
 
 def device_seconds(call: Callable[[], object]) -> float:
     """Seconds of GPU kernels a call, copies of memory left out; the profiler sees those of every library in the process."""
-    from torch.autograd import DeviceType
+    from torch._C._autograd import DeviceType
     from torch.profiler import ProfilerActivity, profile
 
     torch.cuda.synchronize()

@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -55,6 +56,7 @@ def profile(path: Path, *, device: str | None = None) -> tuple[Dispatch, ...]:
         raise UsageError(f"{model.entry.spec} has no profile of dispatches", hint="--device iree-cpu, or another of IREE's")
     if model.manifest.golden is None:
         raise BundleError(f"bundle {path} holds no golden inputs", hint="build it from a torch model")
+    function: Any = model.function
     inputs = read_golden(path / GOLDEN, model.manifest.golden).inputs(0)
     leaves = [spec.leaf or 0 for spec in model.manifest.signature.arguments if spec.kind == "input"]
     program, reader = _tool("iree-benchmark-module"), _tool("iree-profile")
@@ -63,9 +65,9 @@ def profile(path: Path, *, device: str | None = None) -> tuple[Dispatch, ...]:
         arguments = [f"--device={_DEVICES[kind]}", f"--module={(path / model.entry.files['module.vmfb']).resolve()}"]
         if PARAMETERS in model.manifest.files:
             arguments.append(f"--parameters={SCOPE}={(path / PARAMETERS).resolve()}")
-        for number, slot in enumerate(model.function.executable.slots):
+        for number, slot in enumerate(function.executable.slots):
             given = slot.position is not None
-            value = inputs[leaves[slot.position]] if given else array_of(model.function.parameters[slot.name])
+            value = inputs[leaves[slot.position]] if given else array_of(function.parameters[slot.name])
             arguments.append(_argument(value, slot.spec.dtype, directory / f"{number}.bin"))
         record = [f"--device_profiling_mode={_MODES[kind]}", "--device_profiling_output=profile"]
         _run([program, *arguments, f"--function={ENTRY}", f"--benchmark_min_time={CALLS}x", *record], directory)
