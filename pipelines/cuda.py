@@ -25,6 +25,7 @@ from mlirstack.passes.cuda.shared_buffers import SharedGlobals, SinkSharedBuffer
 from mlirstack.passes.debug_lines import DIRECTIVES, DebugLines
 from mlirstack.passes.entry import DescribeEntries
 from mlirstack.passes.fold_casts import FoldCasts
+from mlirstack.passes.fold_concats import FoldConcats
 from mlirstack.passes.fold_transposes import FoldTransposes
 from mlirstack.passes.restore_locations import RestoreLocations
 from mlirstack.passes.settle_broadcasts import SettleBroadcasts
@@ -47,6 +48,8 @@ from mlirstack.schedules.cuda.product.transform_gemm import (
 )
 
 _BEFORE_HOISTING = (
+    # Before fusion, so that what is made of slices is computed where it is read.
+    FoldConcats(),
     # A weight is read as it is stored: transposed, it would be a second copy of it.
     FoldTransposes(),
     # What a size of 1 decides at run time; sizes that are the same have one name by then.

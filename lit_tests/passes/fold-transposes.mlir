@@ -57,3 +57,17 @@ func.func @generic_product(%x: tensor<2x4x8xf32>, %w: tensor<8x2x16xf32>, %init:
   } -> tensor<2x4x16xf32>
   return %0 : tensor<2x4x16xf32>
 }
+
+// Keys of attention: the matrices of all batches and heads, turned one by one.
+// CHECK-LABEL: func.func @heads(
+// CHECK-SAME:    %[[Q:.*]]: tensor<6x4x8xf32>, %[[K:.*]]: tensor<2x3x5x8xf32>
+// CHECK-NOT:     linalg.transpose
+// CHECK:         %[[M:.*]] = tensor.collapse_shape %[[K]] {{\[\[}}0, 1], [2], [3]] : tensor<2x3x5x8xf32> into tensor<6x5x8xf32>
+// CHECK:         linalg.batch_matmul indexing_maps = [#{{.*}}, #[[BNK]], #{{.*}}] ins(%[[Q]], %[[M]] :
+func.func @heads(%q: tensor<6x4x8xf32>, %k: tensor<2x3x5x8xf32>, %init: tensor<6x4x5xf32>) -> tensor<6x4x5xf32> {
+  %empty = tensor.empty() : tensor<2x3x8x5xf32>
+  %t = linalg.transpose ins(%k : tensor<2x3x5x8xf32>) outs(%empty : tensor<2x3x8x5xf32>) permutation = [0, 1, 3, 2]
+  %m = tensor.collapse_shape %t [[0, 1], [2], [3]] : tensor<2x3x8x5xf32> into tensor<6x8x5xf32>
+  %0 = linalg.batch_matmul ins(%q, %m : tensor<6x4x8xf32>, tensor<6x8x5xf32>) outs(%init : tensor<6x4x5xf32>) -> tensor<6x4x5xf32>
+  return %0 : tensor<6x4x5xf32>
+}

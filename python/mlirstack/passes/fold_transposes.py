@@ -20,8 +20,8 @@ from mlirstack.pipeline.step import PythonPass
 @dataclass(frozen=True)
 class FoldTransposes(PythonPass):
     """Before and after: linalg on tensors.  A factor of a ``linalg.matmul`` or ``linalg.batch_matmul`` that is the transpose
-    of a matrix, be it as a batch of one, is that matrix, read through another indexing map; so is any permuted factor of a
-    product written as ``linalg.generic``.
+    of a matrix, be it as a batch of one or one of each batch and head, is that matrix, read through another indexing map; so
+    is any permuted factor of a product written as ``linalg.generic``.
 
     ::
 
@@ -52,7 +52,7 @@ def _fold(op: Any, position: int, *, only_matrices: bool) -> None:
         value = expansion.operands[0]
     else:
         expansion = None
-    permuted = _permutation(functions.defining_op(value))
+    permuted = _permutation(functions.defining_op(value)) or _permutation_below_batches(op, value)
     if permuted is None:
         return
     source, order = permuted
@@ -69,6 +69,28 @@ def _fold(op: Any, position: int, *, only_matrices: bool) -> None:
     maps[position] = ir.AffineMapAttr.get(ir.AffineMap.get(read.n_dims, 0, results))
     op.attributes["indexing_maps"] = ir.ArrayAttr.get(maps)
     op.operands[position] = source
+
+
+def _permutation_below_batches(op: Any, value: Any) -> tuple[Any, list[int]] | None:
+    """Source and order where ``value`` is matrices turned one by one, their batch axes then made one: the source gets one
+    batch axis too."""
+    merge = functions.defining_op(value)
+    if merge is None or merge.name != "tensor.collapse_shape":
+        return None
+    permuted = _permutation(functions.defining_op(merge.operands[0]))
+    if permuted is None:
+        return None
+    source, order = permuted
+    kind = ir.RankedTensorType(source.type)
+    last = kind.rank - 1
+    groups = [[functions.integer(axis) for axis in group] for group in ir.ArrayAttr(merge.attributes["reassociation"])]
+    batches = list(range(last - 1))
+    if order != [*batches, last, last - 1] or groups != [batches, [last - 1], [last]]:
+        return None
+    sizes = [ir.RankedTensorType(value.type).shape[0], *kind.shape[-2:]]
+    with ir.InsertionPoint(op), op.location:
+        merged = ir.RankedTensorType.get(sizes, kind.element_type)
+        return dialect("tensor").CollapseShapeOp(merged, source, groups).result, [0, 2, 1]
 
 
 def _adds_a_batch(expansion: Any) -> bool:

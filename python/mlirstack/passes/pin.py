@@ -40,23 +40,55 @@ class PinBroadcasts(PythonPass):
 
 @dataclass(frozen=True)
 class PinReshapes(PythonPass):
-    """Before and after: contractions with their names.  Every reshape that a contraction reads through, and every contraction
-    that is reshaped, has a second user, a call of ``@mlirstack_pin``: its loops stay one for rows, columns and sum each, and
-    it stays apart from what is elementwise.  ``mlirstack-pin-broadcasts{remove=true}`` takes these pins out as well."""
+    """Before and after: contractions with their names.  Every reshape that a single product reads through (a matmul, or a batch
+    of one), and every such product that is reshaped, has a second user, a call of ``@mlirstack_pin``: its loops stay one for
+    rows, columns and sum each, and it stays apart from what is elementwise.  Batches are left to fusion, which takes heads
+    apart and puts them together, but for factors that are gathered: they would be gathered again for every row.
+    ``mlirstack-pin-broadcasts{remove=true}`` takes these pins out as well."""
 
     name = "mlirstack-pin-reshapes"
 
     def apply(self, module: Any) -> None:
-        linalg = dialect("linalg")
         for op in walk(module):
-            if not op.name.startswith("linalg.") or op.name == "linalg.generic" or not linalg.isa_contraction_op(op):
+            if op.name not in ("linalg.matmul", "linalg.batch_matmul"):
                 continue
+            is_single = op.name == "linalg.matmul" or ir.RankedTensorType(op.results[0].type).shape[0] == 1
             for value in op.operands:
                 producer = functions.defining_op(value)
-                if producer is not None and producer.name == "tensor.collapse_shape":
+                if is_single and producer is not None and producer.name == "tensor.collapse_shape":
                     _pin(module, producer)
-            if any(use.owner.operation.name == "tensor.expand_shape" for result in op.results for use in result.uses):
+                elif not is_single:
+                    for gathered in _gathered(producer):
+                        _pin(module, gathered)
+            users = [use.owner.operation for use in op.results[0].uses]
+            if is_single and any(user.name == "tensor.expand_shape" for user in users):
                 _pin(module, op)
+
+
+_RESHAPES = ("tensor.expand_shape", "tensor.collapse_shape")
+_TRANSPORT = frozenset({"arith.extf", "arith.mulf", "arith.constant", "linalg.yield"})  # cheap to repeat for every row
+
+
+def _gathered(op: Any | None) -> list[Any]:
+    """What a factor of a product is made of that extracts elements at places that it computes: the last ops of that kind,
+    before the factor is moved, widened and scaled."""
+    if op is None or not _extracts(op):
+        return []
+    is_moved = op.name in _RESHAPES or all(inner.name in _TRANSPORT for inner in walk(op) if inner != op)
+    if op.name == "linalg.generic" and not is_moved:
+        return [op]
+    return [found for operand in op.operands for found in _gathered(functions.defining_op(operand))]
+
+
+def _extracts(op: Any) -> bool:
+    """Does ``op``, elementwise or a reshape, or such an op before it, extract elements at places that it computes?"""
+    if op.name == "linalg.generic":
+        if any(inner.name == "tensor.extract" for inner in walk(op)):
+            return True
+    elif op.name not in _RESHAPES:
+        return False
+    producers = (functions.defining_op(operand) for operand in op.operands)
+    return any(producer is not None and _extracts(producer) for producer in producers)
 
 
 def _is_expensive(op: Any) -> bool:
