@@ -18,11 +18,18 @@ BYTECODE_MAGIC = b"ML\xefR"
 
 
 def module_text(
-    module: Any, *, elide: bool = True, locations: bool = False, generic: bool = False, verified: bool = False
+    module: Any,
+    *,
+    elide: bool = True,
+    locations: bool = False,
+    generic: bool = False,
+    verified: bool = False,
+    local: bool = False,
 ) -> str:
     """MLIR text of ``module``; an invalid module is printed in the generic form instead of crashing the printer.
 
-    ``verified`` says that the module is known to be valid, which saves asking.
+    ``verified`` says that the module is known to be valid, which saves asking.  ``local`` prints a function as if it stood
+    alone: values are numbered from its begin.
     """
     limits: dict[str, int] = (
         {"large_elements_limit": ELIDE_ELEMENTS, "large_resource_limit": ELIDE_ELEMENTS} if elide else {}
@@ -31,6 +38,7 @@ def module_text(
         enable_debug_info=locations,
         print_generic_op_form=generic or not (verified or is_valid(module)),
         assume_verified=True,
+        use_local_scope=local,
         **limits,
     )
     return text

@@ -36,7 +36,7 @@ def _without_name(function: Any) -> str:
     """The text of ``function`` under a name that all functions have here; constants are compared as they are printed."""
     name = function.attributes["sym_name"]
     function.attributes["sym_name"] = ir.StringAttr.get("")
-    text = module_text(function, elide=False, generic=True)
+    text = module_text(function, elide=False, generic=True, local=True)
     function.attributes["sym_name"] = name
     return text
 
