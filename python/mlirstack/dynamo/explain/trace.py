@@ -83,14 +83,16 @@ class _Collector(logging.Handler):
 def collect() -> Iterator[list[Event]]:
     """The events of everything that is compiled within the block, in a list that grows."""
     log = logging.getLogger("torch.__trace")
-    handler, level = _Collector(), log.level
+    handler, level, propagate = _Collector(), log.level, log.propagate
     log.addHandler(handler)
     log.setLevel(logging.DEBUG)
+    log.propagate = False  # the trace is no message to the user
     try:
         yield handler.events
     finally:
         log.removeHandler(handler)
         log.setLevel(level)
+        log.propagate = propagate
 
 
 def _event(metadata: Mapping[str, object], payload: str) -> Event | None:

@@ -101,7 +101,7 @@ def _pretend() -> None:
     device_interface.init_device_reg()
     for name in ("cuda", "cuda:0"):
         device_interface.register_interface_for_device(name, _Device)
-    torch.cuda.get_device_properties = lambda device=None: _H100  # type: ignore[assignment]
+    torch.cuda.get_device_properties = lambda device=None: _H100  # type: ignore[assignment,return-value]
     torch.cuda.get_device_capability = lambda device=None: (9, 0)
     torch.cuda.current_device = lambda: 0
     torch.cuda.device_count = lambda: 1
