@@ -40,7 +40,7 @@ class PinBroadcasts(PythonPass):
 
 @dataclass(frozen=True)
 class PinReshapes(PythonPass):
-    """Before and after: contractions with their names.  Every reshape that a single product reads through (a matmul, or a batch
+    """Before and after: contractions with names.  Every reshape that a single product reads through (a matmul, or a batch
     of one), and every such product that is reshaped, has a second user, a call of ``@mlirstack_pin``: its loops stay one for
     rows, columns and sum each, and it stays apart from what is elementwise.  Batches are left to fusion, which takes heads
     apart and puts them together, but for factors that are gathered: they would be gathered again for every row.
