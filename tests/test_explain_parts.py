@@ -202,7 +202,7 @@ def test_shape_lab() -> None:
         "mark_dynamic": (0,),
         "dynamic=False": (0, 1, 2),
     }
-    assert [one.what for run in lab.runs for one in run.recompiles][0] == "x, dimension 0"
+    assert lab.runs[0].recompiles[0].what == "x, dimension 0"
 
 
 def test_inputs_of_shapes_keep_values_in_range() -> None:
@@ -232,7 +232,7 @@ def test_own_pipeline() -> None:
 
 def test_model_that_fails_in_eager() -> None:
     """Is the model's own mistake, told as such."""
-    with pytest.raises(UsageError, match="without torch.compile, too: RuntimeError"):
+    with pytest.raises(UsageError, match=r"without torch\.compile, too: RuntimeError"):
         capture(lambda x: x @ x, [call_with((torch.ones(2, 3),), {}, backward=False)], generate_code=False)
 
 

@@ -1,16 +1,20 @@
 """Record the structured trace of this version of torch for the tests of ``explain``: run it once for each version.
 
-    PYTHONPATH=python:tests python tests/explain_traces/record.py tests/explain_traces/torch-2.13.json
+    PYTHONPATH=python:tests python tests/explain_traces/record.py tests/explain_traces/torch-2.13.json [SECONDS]
 
 Some of the small programs are captured; a small network is compiled by Inductor, forward and backward, on each device that
-it can generate code for here (the CPU needs a C++ compiler).  What is right is written beside each trace.
+it can generate code for here (the CPU needs a C++ compiler).  What is right is written beside each trace; what takes longer
+than SECONDS is left out.
 """
 
 from __future__ import annotations
 
 import json
 import shutil
+import signal
 import sys
+import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +32,10 @@ NAMES = (
 )  # fmt: skip
 
 
+class _TooLong(BaseException):
+    """No Exception: whatever compiling raises is caught where it is compiled."""
+
+
 class Network(nn.Module):
     """Two layers, a chain of elementwise ops between them, and a constant to fold."""
 
@@ -43,20 +51,42 @@ class Network(nn.Module):
 
 
 def main() -> None:
-    """Write the file that is named on the command line."""
+    """Write the file that is named on the command line, anew after each program: what takes too long is left out."""
+    makers = {f"network_{device}": partial(_of_network, device) for device in _devices()}
+    makers |= {name: partial(_of_program, name) for name in NAMES}
     programs: dict[str, Any] = {}
-    for name in NAMES:
-        program = PROGRAMS[name]
-        function, calls = program.build()
-        found = capture(function, calls, generate_code=False)
-        right = {
-            "graphs": found.compiled_graphs, "breaks": program.breaks(), "changed": list(program.changed),
-            "raises": found.error is not None,
-        }  # fmt: skip
-        programs[name] = {"right": right, "trace": trace_as_data(found.trace)}
-    for device in _devices():
-        programs[f"network_{device}"] = {"right": {}, "trace": trace_as_data(_network(device).trace)}
-    Path(sys.argv[1]).write_text(json.dumps({"torch": torch.__version__, "programs": programs}, indent=0) + "\n")
+    seconds = int(sys.argv[2]) if len(sys.argv) > 2 else 600
+    signal.signal(signal.SIGALRM, _too_long)
+    for name, make in makers.items():
+        started = time.perf_counter()
+        signal.alarm(seconds)
+        try:
+            programs[name] = make()
+        except _TooLong:
+            print(f"{name}: left out, more than {seconds} s", file=sys.stderr)
+        finally:
+            signal.alarm(0)
+        print(f"{name}: {time.perf_counter() - started:.1f} s", file=sys.stderr, flush=True)
+        Path(sys.argv[1]).write_text(json.dumps({"torch": torch.__version__, "programs": programs}, indent=0) + "\n")
+
+
+def _too_long(signum: int, frame: object) -> None:
+    raise _TooLong
+
+
+def _of_program(name: str) -> dict[str, Any]:
+    program = PROGRAMS[name]
+    function, calls = program.build()
+    found = capture(function, calls, generate_code=False)
+    right = {
+        "graphs": found.compiled_graphs, "breaks": program.breaks(), "changed": list(program.changed),
+        "raises": found.error is not None,
+    }  # fmt: skip
+    return {"right": right, "trace": trace_as_data(found.trace)}
+
+
+def _of_network(device: str) -> dict[str, Any]:
+    return {"right": {}, "trace": trace_as_data(_network(device).trace)}
 
 
 def _devices() -> list[str]:
