@@ -20,6 +20,8 @@ from mlirstack.ir.level import LEVELS
 from mlirstack.ir.locations import Origin, OriginCache
 from mlirstack.ir.ops import walk
 from mlirstack.ir.text import read_module
+from mlirstack.pipeline.runner import Observer, StageOutput, StageRun
+from mlirstack.pipeline.stage import Pipeline
 from mlirstack.report import debug_lines
 from mlirstack.report.dump_files import DumpFiles, StageFiles
 
@@ -212,3 +214,24 @@ def _sass(dump: DumpFiles, stage: StageFiles) -> debug_lines.Located:
 
 
 _READERS = {"llvmir": _llvm_ir, "ptx": _ptx, "asm": _asm, "sass": _sass}
+
+
+class Shares(Observer):
+    """Measures, while a lowering runs, what part of each stage's operations knows its line: ``{stage: (known, total)}``."""
+
+    def __init__(self) -> None:
+        self.stages: dict[str, tuple[int, int]] = {}
+
+    def start(self, pipeline: Pipeline, first_index: int) -> None:
+        """Another route begins anew."""
+        self.stages = {}
+
+    def after(self, run: StageRun, output: StageOutput) -> None:
+        """Count the operations of a module."""
+        if isinstance(output.payload, ir.Module):
+            self.stages[run.stage.name] = module_share(output.payload)
+
+    def least(self) -> tuple[str, float]:
+        """The stage with the smallest share, and that share."""
+        shares = {name: known / total for name, (known, total) in self.stages.items() if total}
+        return min(shares.items(), key=lambda entry: entry[1], default=("", 1.0))
