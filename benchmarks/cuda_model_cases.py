@@ -62,6 +62,37 @@ class Gpt(nn.Module):
         return F.linear(self.norm(x[:, -1]), self.tokens.weight)
 
 
+class LlamaBlock(nn.Module):
+    """Llama's block: RMS norm, rotary positions, grouped queries, SwiGLU."""
+
+    def __init__(self, width: int, heads: int, groups: int, hidden: int, length: int) -> None:
+        super().__init__()
+        self.heads, self.groups, self.size = heads, groups, width // heads
+        self.norm1, self.norm2 = nn.RMSNorm(width), nn.RMSNorm(width)
+        self.q, self.out = nn.Linear(width, width, bias=False), nn.Linear(width, width, bias=False)
+        self.k, self.v = (nn.Linear(width, groups * self.size, bias=False) for _ in range(2))
+        self.gate, self.up = nn.Linear(width, hidden, bias=False), nn.Linear(width, hidden, bias=False)
+        self.down = nn.Linear(hidden, width, bias=False)
+        angles = torch.outer(torch.arange(length), 10000.0 ** -(torch.arange(0, self.size, 2) / self.size))
+        self.register_buffer("cos", torch.cat((angles, angles), -1).cos())
+        self.register_buffer("sin", torch.cat((angles, angles), -1).sin())
+
+    def _rotated(self, x: Tensor) -> Tensor:
+        low, high = x.chunk(2, dim=-1)
+        return x * self.cos + torch.cat((-high, low), dim=-1) * self.sin
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(batch, length, width), unchanged in shape."""
+        batch, length, width = x.shape
+        normed = self.norm1(x)
+        q = self.q(normed).view(batch, length, self.heads, self.size).transpose(1, 2)
+        k, v = (layer(normed).view(batch, length, self.groups, self.size).transpose(1, 2) for layer in (self.k, self.v))
+        attended = F.scaled_dot_product_attention(self._rotated(q), self._rotated(k), v, is_causal=True, enable_gqa=True)
+        x = x + self.out(attended.transpose(1, 2).reshape(batch, length, width))
+        normed = self.norm2(x)
+        return x + self.down(F.silu(self.gate(normed)) * self.up(normed))
+
+
 class ResidualBlock(nn.Module):
     """ResNet's basic block in eval mode."""
 
@@ -124,6 +155,15 @@ def _gpt(dtype: str, batch: int, length: int, layers: int, width: int) -> Case:
     return Case(f"gpt2_{layers}x{width}_{batch}x{length}_{dtype}", "models", make, size, flops, dtype)
 
 
+def _llama(dtype: str, batch: int, length: int, width: int, heads: int, groups: int, hidden: int) -> Case:
+    weights = 2 * width * width + 2 * width * width * groups // heads + 3 * width * hidden
+    rows = batch * length
+    flops = 2 * rows * weights + 2 * rows * length * width  # causal: half of the two attention products
+    make = _made(lambda: LlamaBlock(width, heads, groups, hidden, length), dtype, batch, length, width)
+    name = f"llama_block_{batch}x{length}x{width}_{dtype}"
+    return Case(name, "models", make, (weights + 2 * rows * width) * _size(dtype), flops, dtype)
+
+
 def _residual(dtype: str, batch: int, channels: int, side: int) -> Case:
     pixels, weights = batch * side * side, 2 * 9 * channels * channels
     make = _made(lambda: ResidualBlock(channels), dtype, batch, channels, side, side, channels_last=True)
@@ -137,5 +177,7 @@ CASES: tuple[Case, ...] = (
     *(_block(dtype, 8, 1024, 1024, 16) for dtype in ("f16", "bf16")),
     _gpt("bf16", 4, 1024, 12, 768),
     _gpt("f16", 1, 128, 12, 768),
+    _llama("bf16", 2, 2048, 2048, 16, 4, 5632),
+    _llama("bf16", 1, 128, 2048, 16, 4, 5632),
     *(_residual("f16", 32, channels, side) for channels, side in ((64, 56), (256, 14))),
 )

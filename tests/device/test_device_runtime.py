@@ -342,7 +342,6 @@ def host_seconds(call: Callable[[], object], calls: int = 200, batches: int = 20
     return best
 
 
-@pytest.mark.xfail(strict=False, reason="12.7 us on a machine where torch's own x * 2 takes 8.1 us")
 def test_a_call_costs_less_than_ten_microseconds(driver: Driver, capsys: pytest.CaptureFixture[str]) -> None:
     x = numbers()
     call, run = program(driver, DOUBLE), executable(driver, DOUBLE).run
