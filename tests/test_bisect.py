@@ -166,3 +166,24 @@ def test_levels_of_a_gpu_need_a_device_and_are_not_wrong(case: Case, tmp_path: P
     statuses = {stage.name: stage.status for stage in found.stages}
     executed = ["fx", "torch", "tosa", "linalg", "prepared", "fused", "flattened", "dispatches", "bufferized"]
     assert statuses == dict.fromkeys(executed, "ok") | dict.fromkeys(["mapped", "gpu", "nvvm"], "needs a device")
+
+
+FILE = """
+func.func @main(%a: tensor<2x3xf32>, %b: tensor<2x3xf32>) -> tensor<2x3xf32> {
+  %0 = tosa.add %a, %b : (tensor<2x3xf32>, tensor<2x3xf32>) -> tensor<2x3xf32>
+  return %0 : tensor<2x3xf32>
+}
+"""
+
+
+def test_a_module_from_a_file_is_compared_with_itself(tmp_path: Path) -> None:
+    from mlirstack.frontend.mlir_source import load_mlir
+
+    (tmp_path / "x.mlir").write_text(FILE)
+    wrong = tmp_path / "wrong.mlir"
+    wrong.write_text(
+        FILE.replace("tosa.add %a, %b", "arith.mulf %a, %b").replace(": (tensor<2x3xf32>, tensor<2x3xf32>) ->", ":")
+    )
+    found = ms.bisect(load_mlir(tmp_path / "x.mlir"), overrides={"linalg": wrong}, target="cpu")
+    assert found.reference.startswith("the module's own answer")
+    assert found.first_wrong_stage == "linalg"
