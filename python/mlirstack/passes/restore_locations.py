@@ -14,6 +14,7 @@ from mlirstack.ir.locations import OriginCache, fused_location
 from mlirstack.ir.ops import walk
 from mlirstack.pipeline.step import PythonPass
 
+_FUNCTIONS = ("func.func", "llvm.func")
 _TENSOR_OPS = ("linalg.", "tensor.")
 
 
@@ -69,6 +70,10 @@ def _restore(lost: list[Any], context: Any) -> None:
 
 
 def _of_users(op: Any) -> list[Any]:
+    if op.name in _FUNCTIONS:  # what a pass adds as a helper is there for its callers
+        name = ir.StringAttr(op.attributes["sym_name"]).value
+        calls = (other for other in walk(op.parent) if "callee" in other.attributes)
+        return [call.location for call in calls if ir.FlatSymbolRefAttr(call.attributes["callee"]).value == name]
     return [use.owner.operation.location for result in op.results for use in result.uses]
 
 

@@ -97,7 +97,11 @@ def _rows(plan: LaunchPlan, listings: Mapping[str, str]) -> tuple[KernelRow, ...
 def _flops(count: int | None) -> str:
     if not count:
         return ""
-    return f"{count / 1e9:.3g} G" if count >= 1e9 else f"{count / 1e6:.3g} M"
+    value, units = float(count), ["", "k", "M", "G", "T"]
+    while value >= 1000 and len(units) > 1:
+        value /= 1000
+        units.pop(0)
+    return f"{value:.3g} {units[0]}".rstrip()
 
 
 def _memory(function: PlannedFunction) -> MemoryView:
