@@ -48,6 +48,13 @@ def run_launch_plan(plan: LaunchPlan, module: Any, arguments: Sequence[Any]) -> 
     return _Call(plan, main, module).run(arguments, prepared)
 
 
+def check_plan(plan: LaunchPlan) -> None:
+    """Assert that a plan comes back from JSON as it was, and launches each of its kernels and no other."""
+    assert LaunchPlan.from_json(plan.to_json()).to_json() == plan.to_json()
+    launched = {step.kernel for function in plan.functions for step in function.steps if isinstance(step, Launch)}
+    assert launched == {kernel.name for kernel in plan.kernels}
+
+
 def _bytes_of(tensor: torch.Tensor) -> Any:
     return tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy()
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from plan_on_simt import run_model_by_plan
+from plan_on_simt import check_plan, run_model_by_plan
 from torch import nn
 
 from mlirstack import api, zoo
@@ -62,14 +62,11 @@ def test_plan_gives_the_answer_of_eager(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
-@pytest.mark.parametrize("name", zoo.names())
-def test_every_model_has_a_plan(name: str, arch: str) -> None:
-    _, lowering = lowered(name, arch)
-    plan = plan_of(lowering.payload)
-    assert LaunchPlan.from_json(plan.to_json()).to_json() == plan.to_json()
-    launched = {s.kernel for f in plan.functions for s in f.steps if isinstance(s, Launch)}
-    assert launched == {kernel.name for kernel in plan.kernels}
+@pytest.mark.parametrize("name", zoo.names()[::3])
+def test_models_have_a_plan_for_sm_80(name: str) -> None:
+    """The plans of all models for sm_90a are checked where they are executed, in test_simt_zoo."""
+    _, lowering = lowered(name, "sm_80")
+    check_plan(plan_of(lowering.payload))
 
 
 class Gather(nn.Module):
