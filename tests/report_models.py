@@ -31,11 +31,11 @@ def line_of(mark: str) -> int:
     return next(number for number, line in enumerate(lines, 1) if line.endswith(f"# line: {mark}"))
 
 
-def lower_to(directory: Path, target: str, *, passes: bool = False) -> Lowering:
-    """Lower :class:`Gated` for ``target`` and leave the dump in ``directory``."""
+def lower_to(directory: Path, target: str, *, to: str | None = None, passes: bool = False) -> Lowering:
+    """Lower :class:`Gated` for ``target``, down to stage ``to``, and leave the dump in ``directory``."""
     torch.manual_seed(0)
     program = export(Gated().eval(), (torch.randn(24, 48),), {}, dynamic_shapes=None, name="gated")
-    return lower_program(program, LowerOptions(target=target, dump=directory, passes=passes))
+    return lower_program(program, LowerOptions(target=target, to=to, dump=directory, passes=passes))
 
 
 def dump_for(directory: Path, target: str, *, passes: bool = False) -> DumpFiles:

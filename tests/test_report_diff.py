@@ -66,12 +66,12 @@ def test_hunks_are_what_one_text_lacks_and_the_other_has(a: list[str], b: list[s
 
 
 @pytest.mark.portable
-def test_lowering_and_command_use_it(tmp_path: Path) -> None:
+def test_a_lowering_uses_it(tmp_path: Path) -> None:
     from report_models import lower_to
 
     import mlirstack as ms
 
-    lowering = lower_to(tmp_path, "cpu")
+    lowering = lower_to(tmp_path, "cpu", to="prepared")
     assert isinstance(lowering, ms.Lowering)
     assert lowering.diff("linalg", "linalg") == ""
     assert "--- linalg\n+++ prepared\n@@" in lowering.diff("linalg", "prepared")
