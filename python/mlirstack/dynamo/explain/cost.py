@@ -11,6 +11,7 @@ import statistics
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from mlirstack.compare.timing import Effort, Timing, measure
@@ -99,7 +100,7 @@ def run_times(
             callables["whole"] = lambda: _finish(found, call, whole.compiled)
         else:
             left = parse_break(str(whole.error))
-            why_not = f"{left.reason} ({left.file}:{left.line})" if left.file else left.reason
+            why_not = f"{left.reason} ({Path(left.file).name}:{left.line})" if left.file else left.reason
     with quiet():
         times = measure(callables, effort)
     compiled = times.get("compiled")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import jinja2
-from markupsafe import Markup
+from markupsafe import Markup, escape
 from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import CppLexer, PythonLexer
@@ -55,7 +55,12 @@ def as_html(found: Explanation) -> str:
         undefined=jinja2.StrictUndefined,
     )
     environment.filters.update(
-        size=wording.size, duration=wording.duration, share=wording.share, base=lambda file: Path(file).name, code=_code
+        size=wording.size,
+        duration=wording.duration,
+        share=wording.share,
+        base=lambda file: Path(file).name,
+        code=_code,
+        prose=_prose,
     )
     return environment.get_template("explain.html.jinja").render(
         found=found,
@@ -82,8 +87,14 @@ def _styles() -> str:
     return f"{light}\n@media (prefers-color-scheme: dark) {{\n{dark}\n}}\n.code {{ background: var(--surface); }}"
 
 
-def _code(text: str, language: str) -> str:
+def _code(text: str, language: str) -> Markup:
     return Markup(highlight(text, _LEXERS[language], HtmlFormatter(cssclass="code")))
+
+
+def _prose(text: str) -> Markup:
+    """Text in which code stands between backticks."""
+    parts = [escape(part) for part in text.split("`")]
+    return Markup("").join(Markup("<code>{}</code>").format(p) if index % 2 else p for index, p in enumerate(parts))
 
 
 def _snippet(file: str, line: int) -> list[tuple[int, str, bool]]:

@@ -21,6 +21,7 @@ _AOT_ID = re.compile(r"# AOT ID: \['(\d+)_(\w+)'\]")
 _HANDLE = re.compile(r"# \[Provenance debug handles\] (\S+)")
 _ORIGINAL = re.compile(r"Original ATen: \[([^\]]*)\]")
 _SUFFIX = re.compile(r"^(?:cpp_fused|triton_(?:poi|red|per|tem|for|mix)_fused)_(.*)_\d+$")
+_SIGNATURE = re.compile(r"(?:void\s+kernel|def triton_\w+)\(([^)]*)\)")
 _DTYPES = {
     "float64": "f64", "float32": "f32", "float16": "f16", "bfloat16": "bf16", "int64": "i64", "int32": "i32", "int16": "i16",
     "int8": "i8", "uint8": "u8", "bool": "b8", "complex64": "c64", "complex128": "c128",
@@ -229,7 +230,7 @@ class _CallReader:
         ops = self._ops(name, nodes, comments)
         for result in results:  # its type: the first node of the graph in it that the result can be
             self.buffers[result] = _Buffer(self._type_of_result(nodes, ops), len(self.kernels), root=result)
-        moved = self._bytes(call, results, source if kind == "c++" else "")
+        moved = self._bytes(call, results, source)
         places = {(node.file, node.line) for n in nodes if self.graph and (node := self.graph.by_name.get(n)) and node.line}
         self.kernels.append(Kernel(name, kind, self.phase, ops, nodes, moved, tuple(sorted(places)), source))
 
@@ -275,7 +276,8 @@ class _CallReader:
             part = argument.args[0] if isinstance(argument, ast.Call) and argument.args else argument
             if isinstance(part, ast.Name) and (part.id in self.buffers or part.id in self.inputs) and part.id not in touched:
                 touched.append(part.id)
-        in_place = source.count("* in_out_ptr", 0, source.find(")")) if source else 0
+        signature = _SIGNATURE.search(source)  # what is changed in place stands first
+        in_place = signature[1].count("in_out_ptr") if signature else 0
         for index, name in enumerate([*touched, *results]):
             kind = self.buffers[name].type if name in self.buffers else self.inputs[name]
             size = kind.bytes if kind else None
