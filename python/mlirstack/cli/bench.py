@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from mlirstack.bundle.manifest import Manifest
-    from mlirstack.deploy.bench import BenchReport
-    from mlirstack.deploy.profile import Dispatch
+    from mlirstack.deploy.bench import BenchReport, Kernel
 
 EXAMPLES = """
 Examples:
@@ -46,7 +45,7 @@ def bench(
     threads: Annotated[int, typer.Option("--threads", min=1, help="threads of the processor, of eager too")] = 1,
     seconds: Annotated[float, typer.Option("--seconds", min=0.01, help="of timing for each contender")] = 1.0,
     compiled: Annotated[bool, typer.Option("--compile/--no-compile", help="time torch.compile as well")] = True,
-    profile: Annotated[bool, typer.Option("--profile", help="also the time of each of IREE's dispatches")] = False,
+    profile: Annotated[bool, typer.Option("--profile", help="also the time of each kernel (IREE's, or on a GPU)")] = False,
     plot: Annotated[Path | None, typer.Option("--plot", help="write the distribution of latencies as .svg")] = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="write the result as JSON ('-': stdout)")] = None,
 ) -> None:
@@ -78,13 +77,13 @@ def bench(
                     compiled=compiled,
                     progress=partial(_tell, tell),
                 )
-                dispatches = run_profile(path, device=device) if profile else ()
+                kernels = run_profile(path, device=device) if profile else ()
             if str(json_file) != "-":
                 console.print(_table(report))
-                _print_dispatches(dispatches)
+                _print_kernels(kernels)
             if plot is not None:
                 _write(plot, latency_plot(report))
-            results.append(_as_json(path, report, dispatches))
+            results.append(_as_json(path, report, kernels))
         write_json(json_file, results[0] if (bundle / MANIFEST).is_file() else results)
         return 3 if any(entry.get("error") for result in results for entry in result["contenders"]) else 0
 
@@ -140,21 +139,21 @@ def _table(report: BenchReport) -> Table:
     return table
 
 
-def _print_dispatches(dispatches: tuple[Dispatch, ...]) -> None:
-    if not dispatches:
+def _print_kernels(kernels: tuple[Kernel, ...]) -> None:
+    if not kernels:
         return
-    table = Table(title="dispatches of a call", title_justify="left")
-    table.add_column("dispatch", overflow="fold")
+    table = Table(title="kernels of a call", title_justify="left")
+    table.add_column("kernel", overflow="fold")
     for column in ("runs", "time", "share"):
         table.add_column(column, justify="right")
-    whole = sum(dispatch.seconds for dispatch in dispatches) or 1.0
-    for dispatch in dispatches[:20]:
-        share = f"{100 * dispatch.seconds / whole:.1f} %"
-        table.add_row(dispatch.name, f"{dispatch.count:g}", f"{dispatch.seconds * 1e6:.1f} µs", share)
+    whole = sum(kernel.seconds for kernel in kernels) or 1.0
+    for kernel in kernels[:20]:
+        share = f"{100 * kernel.seconds / whole:.1f} %"
+        table.add_row(kernel.name, f"{kernel.count:g}", f"{kernel.seconds * 1e6:.1f} µs", share)
     console.print(table)
 
 
-def _as_json(path: Path, report: BenchReport, dispatches: tuple[Dispatch, ...]) -> dict[str, Any]:
+def _as_json(path: Path, report: BenchReport, kernels: tuple[Kernel, ...]) -> dict[str, Any]:
     contenders = []
     for result in report.results:
         entry: dict[str, Any] = {"contender": result.contender, "error": result.error}
@@ -179,7 +178,7 @@ def _as_json(path: Path, report: BenchReport, dispatches: tuple[Dispatch, ...]) 
         "device": report.device,
         "threads": report.threads,
         "contenders": contenders,
-        "dispatches": [asdict(dispatch) for dispatch in dispatches],
+        "kernels": [asdict(kernel) for kernel in kernels],
     }
 
 

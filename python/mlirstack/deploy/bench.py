@@ -134,7 +134,9 @@ def bench(
                 continue
             place = loaded.device
             rel_l2 = max((c.rel_l2 for c in comparisons), default=0.0)
-            contenders[entry.spec] = _Contender(_call(loaded.function, manifest, golden, place), loaded.load_seconds, rel_l2)
+            contenders[entry.spec] = _Contender(
+                golden_call(loaded.function, manifest, golden, place), loaded.load_seconds, rel_l2
+            )
         if model is not None:
             more, problems = _torch_contenders(model, manifest, golden, place, compiled, progress)
             contenders |= more
@@ -145,7 +147,7 @@ def bench(
     return BenchReport(manifest.model, place, threads, (*results, *failed))
 
 
-def _call(function: Callable[..., Any], manifest: Manifest, golden: Golden, place: str) -> Callable[[], object]:
+def golden_call(function: Callable[..., Any], manifest: Manifest, golden: Golden, place: str) -> Callable[[], object]:
     leaves = [tensor_of(leaf).to(place) if hasattr(leaf, "strides") else leaf for leaf in golden.inputs(0)]
     args, kwargs = structure_inputs(manifest, leaves)
 
@@ -160,7 +162,7 @@ def _torch_contenders(
 ) -> tuple[dict[str, _Contender], list[Benched]]:
     progress(EAGER)
     eager = copy.deepcopy(model).to(place)
-    contenders = {EAGER: _Contender(_call(eager, manifest, golden, place))}
+    contenders = {EAGER: _Contender(golden_call(eager, manifest, golden, place))}
     if not compiled:
         return contenders, []
     progress(INDUCTOR)
@@ -172,7 +174,7 @@ def _torch_contenders(
         function = compile_inductor(copy.deepcopy(model).to(place), args, dynamic=bool(manifest.signature.dynamic))
     except MlirstackError as error:
         return contenders, [Benched(INDUCTOR, error=error.message)]
-    contenders[INDUCTOR] = _Contender(_call(function, manifest, golden, place), function.compile_s)
+    contenders[INDUCTOR] = _Contender(golden_call(function, manifest, golden, place), function.compile_s)
     return contenders, []
 
 
@@ -201,7 +203,7 @@ def _measure(contenders: Mapping[str, _Contender], place: str, seconds: float) -
                 Benched(
                     name,
                     Latency(tuple(samples[name]), _throughput(contender.call, wait, samples[name])),
-                    device_seconds(contender.call) if place.startswith("cuda") else None,
+                    sum(kernel.seconds for kernel in gpu_kernels(contender.call)) if place.startswith("cuda") else None,
                 )
                 for name, contender in contenders.items()
             ]
@@ -220,8 +222,17 @@ def _throughput(call: Callable[[], object], wait: Callable[[], None], samples: S
     return count / (time.perf_counter() - started)
 
 
-def device_seconds(call: Callable[[], object]) -> float:
-    """Seconds of GPU kernels a call, copies of memory left out; the profiler sees those of every library in the process."""
+@dataclass(frozen=True)
+class Kernel:
+    """One kernel or dispatch: how often it runs in a call, and the seconds of all these together."""
+
+    name: str
+    count: float
+    seconds: float
+
+
+def gpu_kernels(call: Callable[[], object]) -> tuple[Kernel, ...]:
+    """The GPU kernels of a call, slowest first, copies of memory left out: the profiler sees those of every library."""
     from torch._C._autograd import DeviceType
     from torch.profiler import ProfilerActivity, profile
 
@@ -230,9 +241,13 @@ def device_seconds(call: Callable[[], object]) -> float:
         for _ in range(DEVICE_CALLS):
             call()
         torch.cuda.synchronize()
-    kernels = [
+    events = [
         event
         for event in profiler.events() or ()
         if event.device_type == DeviceType.CUDA and not event.name.lower().startswith(("memcpy", "memset"))
     ]
-    return sum(float(event.time_range.elapsed_us()) for event in kernels) * 1e-6 / DEVICE_CALLS
+    found: dict[str, list[float]] = {}
+    for event in events:
+        found.setdefault(event.name, []).append(float(event.time_range.elapsed_us()) * 1e-6)
+    kernels = (Kernel(name, len(t) / DEVICE_CALLS, sum(t) / DEVICE_CALLS) for name, t in found.items())
+    return tuple(sorted(kernels, key=lambda kernel: -kernel.seconds))

@@ -1,4 +1,4 @@
-"""IREE's profile of a bundle: how long each dispatch of a call takes, measured by the programs in its runtime wheel."""
+"""How long each kernel of a call takes: on a GPU as CUPTI sees it, on a processor by IREE's own programs for that."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import importlib.util
 import json
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from mlirstack.bundle.golden import read_golden
 from mlirstack.bundle.load import load
 from mlirstack.bundle.manifest import GOLDEN, PARAMETERS
 from mlirstack.bundle.torch_arrays import array_of
+from mlirstack.deploy.bench import Kernel, golden_call, gpu_kernels
 from mlirstack.errors import BundleError, MissingDependencyError, MlirstackError, UsageError
 from mlirstack.frontend.program import ENTRY
 from mlirstack.passes.iree_archive import SCOPE
@@ -24,52 +24,44 @@ from mlirstack.pipeline.tool import run_tool
 CALLS = 10
 TIMEOUT = 120  # seconds
 
-_DEVICES = {"cpu": "local-sync", "cuda": "cuda"}
-_MODES = {
-    "cpu": "queue-events,host-execution,executable-metadata",
-    "cuda": "queue-events,dispatch-events,executable-metadata",
-}
+_DEVICE = "local-sync"
+_MODES = "queue-events,host-execution,executable-metadata"
 _IREE_TYPES = {
     "bool": "i8", "int8": "i8", "uint8": "i8", "int16": "i16", "uint16": "i16", "int32": "i32", "uint32": "i32",
     "int64": "i64", "uint64": "i64", "float16": "f16", "bfloat16": "bf16", "float32": "f32", "float64": "f64",
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Dispatch:
-    """One kernel: how often it runs in a call, and the seconds of all these together."""
+def profile(path: Path, *, device: str | None = None) -> tuple[Kernel, ...]:
+    """The kernels of a call with the golden inputs, slowest first: on a GPU those of any target, on a processor IREE's.
 
-    name: str
-    count: float
-    seconds: float
-
-
-def profile(path: Path, *, device: str | None = None) -> tuple[Dispatch, ...]:
-    """The dispatches of the bundle's IREE artifact, slowest first, on its golden inputs.
-
-    Raises :class:`UsageError` where what ``device`` names is not IREE's or takes inputs that its programs cannot be given,
-    :class:`MlirstackError` with their message where they fail.
+    Raises :class:`UsageError` where what ``device`` names has no profile or takes inputs that IREE's programs cannot be
+    given, :class:`MlirstackError` with their message where they fail.
     """
     model = load(path, device=device)
-    kind = model.entry.requirements.device
-    if not model.entry.target.startswith("iree-"):
-        raise UsageError(f"{model.entry.spec} has no profile of dispatches", hint="--device iree-cpu, or another of IREE's")
     if model.manifest.golden is None:
         raise BundleError(f"bundle {path} holds no golden inputs", hint="build it from a torch model")
+    golden = read_golden(path / GOLDEN, model.manifest.golden)
+    if model.device.startswith("cuda"):  # IREE 3.13 has no profile of its own there
+        call = golden_call(model.function, model.manifest, golden, model.device)
+        call()
+        return gpu_kernels(call)
+    if not model.entry.target.startswith("iree-"):
+        raise UsageError(f"{model.entry.spec} has no profile of dispatches", hint="--device iree-cpu, or another of IREE's")
     function: Any = model.function
-    inputs = read_golden(path / GOLDEN, model.manifest.golden).inputs(0)
+    inputs = golden.inputs(0)
     leaves = [spec.leaf or 0 for spec in model.manifest.signature.arguments if spec.kind == "input"]
     program, reader = _tool("iree-benchmark-module"), _tool("iree-profile")
     with tempfile.TemporaryDirectory(prefix="mlirstack-profile-") as folder:
         directory = Path(folder)
-        arguments = [f"--device={_DEVICES[kind]}", f"--module={(path / model.entry.files['module.vmfb']).resolve()}"]
+        arguments = [f"--device={_DEVICE}", f"--module={(path / model.entry.files['module.vmfb']).resolve()}"]
         if PARAMETERS in model.manifest.files:
             arguments.append(f"--parameters={SCOPE}={(path / PARAMETERS).resolve()}")
         for number, slot in enumerate(function.executable.slots):
             given = slot.position is not None
             value = inputs[leaves[slot.position]] if given else array_of(function.parameters[slot.name])
             arguments.append(_argument(value, slot.spec.dtype, directory / f"{number}.bin"))
-        record = [f"--device_profiling_mode={_MODES[kind]}", "--device_profiling_output=profile"]
+        record = [f"--device_profiling_mode={_MODES}", "--device_profiling_output=profile"]
         _run([program, *arguments, f"--function={ENTRY}", f"--benchmark_min_time={CALLS}x", *record], directory)
         return _dispatches(_run([reader, "dispatch", "--format=jsonl", "profile"], directory))
 
@@ -85,11 +77,11 @@ def _argument(value: object, dtype: str, file: Path) -> str:
     return f"--input={'x'.join(map(str, (*value.shape, _IREE_TYPES[dtype])))}=@{file.name}"
 
 
-def _dispatches(lines: str) -> tuple[Dispatch, ...]:
+def _dispatches(lines: str) -> tuple[Kernel, ...]:
     groups = [json.loads(line) for line in lines.splitlines() if line.startswith("{")]
     found = [
         # The benchmark's own warm-up is not recorded: counts are those of CALLS calls.
-        Dispatch(group["key"], group["count"] / CALLS, group["total_ns"] * 1e-9 / CALLS)
+        Kernel(group["key"], group["count"] / CALLS, group["total_ns"] * 1e-9 / CALLS)
         for group in groups
         if group.get("type", "").endswith("dispatch_group") and group.get("valid", 0)
     ]

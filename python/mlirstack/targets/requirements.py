@@ -170,9 +170,12 @@ def _processor(wanted: Requirements) -> list[Unmet]:
 def _packages(wanted: Requirements) -> list[Unmet]:
     found = []
     for name, specifier in wanted.packages.items():
+        version: str | None
         try:
             version = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
+            version = None
+        if version is None or (name == "torch" and not is_installed(name)):
             found.append(Unmet("versions", f"{name} is not installed", f"pip install '{name}{specifier}'"))
             continue
         if not SpecifierSet(specifier).contains(version, prereleases=True):
@@ -186,7 +189,7 @@ def _gpu(wanted: Requirements) -> list[Unmet]:
     if isinstance(device, str):
         return [Unmet("arch", device, "run it on a machine with an NVIDIA GPU")]
     found = []
-    if wanted.arch and not _runs(wanted.arch, device.capability):
+    if wanted.arch and not runs_on(wanted.arch, device.capability):
         capability = _dotted(device.capability)
         text = f"the kernels are for {wanted.arch}, {device.name} has compute capability {capability}"
         found.append(Unmet("arch", text, f"build for this device: sm_{capability.replace('.', '')}"))
@@ -196,7 +199,7 @@ def _gpu(wanted: Requirements) -> list[Unmet]:
     return found
 
 
-def _runs(arch: str, capability: tuple[int, int]) -> bool:
+def runs_on(arch: str, capability: tuple[int, int]) -> bool:
     """PTX of an architecture runs on it and all later ones; features of one architecture ("a") bind it to that one."""
     match = re.fullmatch(r"sm_(\d+)(\d)([af]?)", arch)
     if match is None:

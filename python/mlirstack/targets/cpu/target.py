@@ -72,7 +72,7 @@ class CpuTarget(Target):
     def requirements(self, artifact: Artifact) -> Requirements:
         """x86-64, the processor features of the building machine, and the linker."""
         features = cpuinfo_features(artifact.metadata.get("features", ""))
-        return Requirements("x86_64", features, packages={"llvmlite": ">=0.50"})
+        return Requirements("x86_64", features, packages={"llvmlite": ">=0.50", "torch": ">=2.11"})
 
     def load(self, artifact: Artifact, signature: Signature, parameters: dict[str, torch.Tensor]) -> Executable:
         """Link the object into this process; :class:`TargetUnavailableError` where this processor lacks what it uses."""

@@ -1,0 +1,197 @@
+"""What targets of IREE leave behind for each architecture, what they ask of a machine, how parameters lie in a file."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from mlirstack.bindings import new_context
+from mlirstack.bundle.golden import Drawn, draw, sample_positions
+from mlirstack.bundle.parameters import map_parameters
+from mlirstack.errors import PipelineError, UsageError
+from mlirstack.frontend.export import export
+from mlirstack.frontend.parameters import save_parameters
+from mlirstack.ir.text import parse_module
+from mlirstack.lowering import LowerOptions, build_program
+from mlirstack.passes.iree_phase import IreePhase
+from mlirstack.passes.iree_targets import BACKENDS, CPU, CUDA, ROCM, VULKAN, device_attribute
+from mlirstack.targets.callable import CompiledFunction
+from mlirstack.targets.iree.bytecode import bytecode_version
+from mlirstack.targets.iree.gpu import IreeCudaExecutable
+from mlirstack.targets.iree.session import processor
+from mlirstack.targets.registry import create_target
+from mlirstack.targets.requirements import Requirements, cpuinfo_features, runs_on, unmet
+
+DOUBLE = """
+func.func @main(%x: tensor<64xf32>) -> tensor<64xf32> {
+  %y = arith.addf %x, %x : tensor<64xf32>
+  return %y : tensor<64xf32>
+}
+"""
+AARCH64, RISCV = 183, 243  # e_machine of ELF
+
+
+def compiled(backend: str, arch: str) -> bytes:
+    """One run of the compiler, from the form that the first phase hands over to the end."""
+    from mlirstack.passes.iree_compiler import CompilerRun, run_compiler
+
+    text = DOUBLE
+    targets = device_attribute(backend, arch)
+    if targets is not None:
+        text = f"module attributes {{hal.device.targets = {targets}}} {{{DOUBLE}}}"
+    found = run_compiler(CompilerRun(None, None, IreePhase("input", backend=backend, arch=arch).flags(), 120), text)
+    assert isinstance(found, bytes)
+    return found
+
+
+@pytest.mark.target
+@pytest.mark.parametrize(
+    ("backend", "arch", "content"),
+    [
+        (CUDA, "sm_80", b".target sm_80"),
+        (CUDA, "sm_90", b".target sm_90"),
+        (VULKAN, "vp_android_baseline_2022", bytes.fromhex("03022307")),
+        (ROCM, "gfx942", b"gfx942"),
+        (CPU, "aarch64", AARCH64.to_bytes(2, "little")),
+        (CPU, "riscv64", RISCV.to_bytes(2, "little")),
+    ],
+)
+def test_code_is_for_the_architecture(backend: str, arch: str, content: bytes) -> None:
+    vmfb = compiled(backend, arch)
+    assert bytecode_version(vmfb) == (17, 0)
+    if backend == CPU:
+        elf = vmfb.index(b"\x7fELF")
+        assert vmfb[elf + 18 : elf + 20] == content
+    else:
+        assert content in vmfb
+
+
+def test_the_table_names_every_architecture_once() -> None:
+    for backend, found in BACKENDS.items():
+        assert found.known is None or found.default in found.known
+        with pytest.raises(PipelineError, match="no architecture 'sm_1'") if found.known else pytest.raises(PipelineError):
+            IreePhase("vmfb", backend=backend, arch="sm_1", opt_level="O9")
+    assert device_attribute(CUDA, "sm_80") is None
+    for spec, message in (
+        ("iree-cuda:sm_91", "nearest: sm_90"),
+        ("iree-rocm:gfx9", "no architecture"),
+        ("iree-cpu", "opt-level"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            create_target(spec, settings={"opt-levl": "O2"} if spec == "iree-cpu" else None)
+    for settings in ({"opt-level": "O7"}, {"data-tiling": "yes"}, {"ukernels": "some"}):
+        with pytest.raises(UsageError, match="target 'iree-cpu'"):
+            create_target("iree-cpu", settings=settings).pipeline("linalg", "linalg")
+
+
+def test_settings_reach_the_compiler() -> None:
+    target = create_target("iree-cpu:generic", settings={"opt-level": "O1", "data-tiling": "false", "ukernels": "all"})
+    phase = target.pipeline("linalg", "linalg").stages[-1].steps[0]
+    assert phase == IreePhase("vmfb", arch="generic", opt_level="O1", data_tiling=False, ukernels="all")
+    assert isinstance(phase, IreePhase)
+    wanted = {"--iree-opt-level=O1", "--iree-opt-data-tiling=false", "--iree-llvmcpu-enable-ukernels=all"}
+    assert wanted <= set(phase.flags())
+
+
+@pytest.mark.target
+def test_results_leave_iree_in_place_and_never_share_memory() -> None:
+    """The way of results on a GPU, on IREE's processor device: DLPack out, a copy where memory is shared."""
+
+    class Shares(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.arange(16.0).reshape(4, 4))
+
+        def forward(self, x: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            return x @ self.weight, x.reshape(16), self.weight.reshape(16), ~mask
+
+    model, x, mask = Shares(), torch.randn(4, 4), torch.tensor([True, False])
+    program = export(model, (x, mask))
+    _, artifact, _ = build_program(program, LowerOptions("iree-cpu", route="linalg"))
+    executable = IreeCudaExecutable(
+        artifact.files["module.vmfb"],
+        program.signature,
+        program.parameters,
+        place=torch.device("cpu"),
+        device_of_iree=processor(1),
+    )
+    function = CompiledFunction(executable, program.signature, program.parameters)
+    given = x.clone()
+    found = function(given, mask)
+    for result, expected in zip(found, model(x, mask), strict=True):
+        torch.testing.assert_close(result, expected.detach())
+    for result in found:
+        result.zero_()
+    assert torch.equal(given, x) and torch.equal(model.weight.detach(), torch.arange(16.0).reshape(4, 4))
+    torch.testing.assert_close(function(given.t(), mask)[0], (given.t() @ model.weight).detach())
+    assert executable.copied_inputs == 1
+
+
+def test_requirements_name_what_the_kernel_names() -> None:
+    assert cpuinfo_features("+avx2,-avx512f,+bmi,+sse4.2,+sse3,+unknown") == ("avx2", "bmi1", "pni", "sse4_2")
+    assert unmet(Requirements()) == []
+    (lack,) = unmet(Requirements(bytecode=(17, 2)), (17, 1))
+    assert lack.kind == "versions" and "17.2" in lack.reason and "17.1" in lack.reason
+    assert unmet(Requirements(bytecode=(17, 0)), (17, 1)) == []
+    assert len(unmet(Requirements(bytecode=(16, 0)), (17, 1))) == 1
+    runs = {("sm_80", (9, 0)): True, ("sm_90", (8, 9)): False, ("sm_90a", (9, 0)): True, ("sm_90a", (10, 0)): False}
+    runs |= {("sm_100f", (10, 3)): True, ("sm_100f", (12, 0)): False, ("gfx942", (9, 0)): False}
+    assert {key: runs_on(*key) for key in runs} == runs
+
+
+def test_parameters_lie_where_they_can_be_used(tmp_path: Path) -> None:
+    from safetensors.torch import load_file
+
+    parameters = {
+        "odd": torch.arange(3.0),
+        "whole": torch.randn(16, 16),
+        "bf16": torch.randn(32).bfloat16(),
+        "mask": torch.tensor([True, False]),
+        "complex": torch.randn(8, dtype=torch.complex64),
+        "empty": torch.empty(0, 4),
+        "scalar": torch.tensor(3),
+    }
+    save_parameters(parameters, tmp_path / "p.safetensors")
+    found, mapped = load_file(tmp_path / "p.safetensors"), map_parameters(tmp_path / "p.safetensors")
+    assert set(found) == set(mapped) == set(parameters)
+    for name, tensor in parameters.items():
+        assert torch.equal(found[name], tensor) and torch.equal(mapped[name].tensor(), tensor)
+        assert mapped[name].array().shape == tuple(tensor.shape)
+    for name in ("whole", "bf16", "complex"):
+        assert mapped[name].contents.ctypes.data % 64 == 0
+    mapped["whole"].tensor().zero_()  # a private page
+    assert torch.equal(map_parameters(tmp_path / "p.safetensors")["whole"].tensor(), parameters["whole"])
+    header = (tmp_path / "p.safetensors").read_bytes()
+    assert (8 + int.from_bytes(header[:8], "little")) % 64 == 0
+    assert list(json.loads(header[8 : 8 + int.from_bytes(header[:8], "little")]))[-1] != "whole"
+
+
+def test_drawn_inputs_are_the_same_everywhere() -> None:
+    """A digest that this machine and others gave: a change of the generator would make large golden answers wrong."""
+    drawn = draw(Drawn(seed=7, mean=0.5, deviation=2.0), (300, 1000), "float32")
+    assert abs(float(drawn.mean()) - 0.5) < 0.02 and abs(float(drawn.std()) - 2.0) < 0.02
+    digest = hashlib.sha256(drawn.tobytes()).hexdigest()
+    assert digest == "622011a16f8d522dd213269e6f4210ddaac5303d2d26ff0f3505d5ae3ad8c68b"
+    assert np.array_equal(draw(Drawn(7, 0.5, 2.0), (10,), "float32"), drawn.reshape(-1)[:10])
+
+
+def test_samples_reach_every_row_and_column() -> None:
+    positions = sample_positions(8192 * 8192)
+    assert len(set(positions.tolist())) == len(positions) == 65536
+    assert len(set((positions // 8192).tolist())) == 8192
+    assert len(set((positions % 8192).tolist())) > 8000
+
+
+def test_modules_are_parsed_with_the_description_of_a_device() -> None:
+    """The attribute goes through our bindings as an opaque one: nothing in it may trip their parser."""
+    from mlirstack.passes.iree_arguments import describe_device
+
+    module = parse_module(DOUBLE, new_context())
+    describe_device(module, device_attribute(CUDA, "sm_90"))
+    assert 'arch = "sm_90"' in str(module.operation.attributes["hal.device.targets"])
