@@ -8,6 +8,7 @@ The passes are those of torch-mlir's named back-end pipelines, spelled out so th
 from __future__ import annotations
 
 from mlirstack.errors import UsageError
+from mlirstack.frontend.bitcasts import LowerBitcasts
 from mlirstack.frontend.import_fx import ImportFx
 from mlirstack.frontend.narrow import NarrowConstants
 from mlirstack.frontend.reshapes import LowerReshapes
@@ -107,6 +108,7 @@ TORCH_TO_LINALG = Stage(
     "linalg",
     (
         LowerReshapes(),
+        LowerBitcasts(),
         Pass("torch-restructure-non-constant-axes", on=FUNCTION),
         Pass("torch-fuse-quantized-ops", on=FUNCTION),
         # Sort, scan, scatter and attention, which linalg has no op for; the general conversion would refuse them.

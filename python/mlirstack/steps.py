@@ -47,6 +47,7 @@ STEPS: dict[str, str] = {
     "mlirstack-lower-reshapes": "mlirstack.frontend.reshapes:LowerReshapes",
     "mlirstack-label-kernels": "mlirstack.passes.cuda.map_kernels:LabelKernels",
     "mlirstack-map-kernels": "mlirstack.passes.cuda.map_kernels:MapKernels",
+    "mlirstack-lower-bitcasts": "mlirstack.frontend.bitcasts:LowerBitcasts",
     "mlirstack-narrow-constants": "mlirstack.frontend.narrow:NarrowConstants",
     "mlirstack-number-arguments": "mlirstack.passes.entry:NumberArguments",
     "mlirstack-nvvm-expand": "mlirstack.passes.cuda.expansions:ExpandKernelOps",

@@ -17,6 +17,7 @@ from torch.utils import _pytree as pytree
 
 from mlirstack.bindings import fx_decomposition_table
 from mlirstack.frontend.attention import scaled_dot_product_attention
+from mlirstack.frontend.bits import add_bit_decompositions
 from mlirstack.frontend.complex_numbers import add_complex_decompositions
 from mlirstack.frontend.gradients import add_gradient_decompositions
 from mlirstack.frontend.indexing import add_indexing_decompositions
@@ -79,6 +80,7 @@ def decomposition_table() -> dict[Any, Decomposition]:
     add_integer_decompositions(table)
     add_complex_decompositions(table)
     add_indexing_decompositions(table)
+    add_bit_decompositions(table)
     add_gradient_decompositions(table)
     table.update(
         {
@@ -312,9 +314,11 @@ def _trilinear(
     unroll_dim: int = 1,
 ) -> Any:
     """The product of three tensors, each with dimensions of size one put in, summed over ``sumdim``."""
-    if all(unroll_dim in expanded for expanded in (expand1, expand2, expand3)):
-        return NotImplemented  # eager gives a tensor without elements
     product = _with_dimensions(a, expand1) * _with_dimensions(b, expand2) * _with_dimensions(c, expand3)
+    if all(unroll_dim in expanded for expanded in (expand1, expand2, expand3)):
+        # Eager's loop goes over a dimension that no operand has: it makes no step, and the result is empty there.
+        kept = [(axis, size) for axis, size in enumerate(product.shape) if axis not in sumdim]
+        return product.new_zeros([0 if axis == unroll_dim else size for axis, size in kept])
     return product.sum(list(sumdim)) if sumdim else product
 
 

@@ -28,6 +28,7 @@ from mlirstack.frontend.dynamic import AxisSpec, DimensionNames, leaf_axes, tile
 from mlirstack.frontend.dynamic_views import rewrite_dynamic_views
 from mlirstack.frontend.graph import FxGraph, dtype_name, node_source, output_node, placeholders
 from mlirstack.frontend.layouts import give_as_stored, order_of, take_as_stored
+from mlirstack.frontend.prims import rewrite_prim_views
 from mlirstack.frontend.program import ArgumentSpec, Mutation, Program, ResultSpec, Signature
 from mlirstack.frontend.random_numbers import CALLS, Generator, bind_generator, first_values
 from mlirstack.frontend.randomness import random_ops, remaining_random_ops
@@ -60,6 +61,7 @@ def export(
             exported, axes = model, None
         else:
             exported, axes = _capture(model, tuple(inputs), dict(kwargs or {}), dynamic_shapes)
+        rewrite_prim_views(exported.graph_module)
         drawn = random_ops(exported.graph_module)
         rules = decomposition_table() | (Generator().decompositions() if allow_random and drawn else {})
         try:

@@ -44,6 +44,7 @@ def add_integer_decompositions(table: dict[Any, Decomposition]) -> None:
     for with_scalar, with_tensor in _BITWISE:
         table[with_scalar] = _bitwise(with_tensor)
     table[aten.pow.Tensor_Scalar] = _integer_power(table.get(aten.pow.Tensor_Scalar))
+    table[aten.pow.Tensor_Tensor] = _integer_power_of_tensors(table.get(aten.pow.Tensor_Tensor))
     for op in (aten.fmod.Scalar, aten.fmod.Tensor):
         table[op] = _integer_fmod(table.get(op))
     for op in _BYTE_ARITHMETIC:
@@ -102,6 +103,28 @@ def _integer_power(otherwise: Decomposition | None) -> Decomposition:
             if rest:
                 square = square * square
         return result
+
+    return decomposition
+
+
+def _integer_power_of_tensors(otherwise: Decomposition | None) -> Decomposition:
+    """Integers to the power of integers, modulo the size of the dtype, by repeated squaring for each bit of the exponent."""
+
+    def decomposition(x: Tensor, exponent: Tensor) -> Any:
+        dtype = torch.result_type(x, exponent)
+        if dtype.is_floating_point or dtype.is_complex or dtype == torch.bool:
+            return otherwise(x, exponent) if otherwise else NotImplemented
+        compute = torch.int64 if dtype == torch.int64 else torch.int32
+        base, power = x.to(compute), exponent.to(compute)
+        result, square, rest = torch.ones_like(base * power), base, power
+        for bit in range(8 * dtype.itemsize - 1):
+            result = torch.where(rest & 1 == 1, result * square, result)
+            if bit < 8 * dtype.itemsize - 2:
+                square, rest = square * square, rest >> 1
+        # One over a whole number: eager keeps what is whole of it.
+        odd = torch.where(power & 1 == 1, base, 1)
+        inverse = torch.where((base == 1) | (base == -1), odd, 0)
+        return torch.where(power < 0, inverse, result).to(dtype)
 
     return decomposition
 

@@ -39,14 +39,14 @@ class LowerReshapes(PythonPass):
                 reshaped = _collapsed(op) if op.name == _FLATTEN else _expanded(op)
                 if reshaped is None:
                     continue
-                op.results[0].replace_all_uses_with(_from_builtin(reshaped, op.results[0].type))
+                op.results[0].replace_all_uses_with(from_builtin(reshaped, op.results[0].type))
             op.erase()
 
 
 def _collapsed(op: Any) -> Any:
     """The tensor with dimensions ``start`` to ``end`` merged, or None."""
     first, last = (_constant(value) for value in list(op.operands)[1:])
-    source = _to_builtin(op.operands[0])
+    source = to_builtin(op.operands[0])
     if source is None or first is None or last is None:
         return None
     shape = source.type.shape
@@ -61,8 +61,8 @@ def _collapsed(op: Any) -> Any:
 
 def _expanded(op: Any) -> Any:
     """The tensor with dimension ``dim`` split into the sizes of a list, or None."""
-    axis, source, sizes = _constant(op.operands[1]), _to_builtin(op.operands[0]), op.operands[2].owner
-    wanted = _builtin_type(op.results[0].type)
+    axis, source, sizes = _constant(op.operands[1]), to_builtin(op.operands[0]), op.operands[2].owner
+    wanted = builtin_type(op.results[0].type)
     if source is None or axis is None or wanted is None or sizes.name != "torch.prim.ListConstruct":
         return None
     shape, dynamic = list(source.type.shape), ir.ShapedType.get_dynamic_size()
@@ -99,22 +99,24 @@ def _index(size: Any) -> Any:
     return arith.IndexCastOp(ir.IndexType.get(), number).result
 
 
-def _to_builtin(value: Any) -> Any:
-    kind = _builtin_type(value.type)
+def to_builtin(value: Any) -> Any:
+    """A value of the torch dialect as a builtin tensor, or None where rank or element type is not known."""
+    kind = builtin_type(value.type)
     if kind is None:
         return None
     return ir.Operation.create("torch_c.to_builtin_tensor", results=[kind], operands=[value]).result
 
 
-def _from_builtin(value: Any, wanted: Any) -> Any:
-    kind = _builtin_type(wanted)
+def from_builtin(value: Any, wanted: Any) -> Any:
+    """A builtin tensor as a value of the torch dialect's type ``wanted``."""
+    kind = builtin_type(wanted)
     assert kind is not None
     if value.type != kind:
         value = dialect("tensor").CastOp(kind, value).result
     return ir.Operation.create("torch_c.from_builtin_tensor", results=[wanted], operands=[value]).result
 
 
-def _builtin_type(torch_type: Any) -> Any:
+def builtin_type(torch_type: Any) -> Any:
     """The builtin tensor type of a ``!torch.vtensor``, integers without sign; None where that is not known."""
     found = _VALUE_TENSOR.fullmatch(str(torch_type))
     if found is None or found[2] not in TORCH_NAMES:

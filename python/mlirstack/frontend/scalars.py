@@ -24,8 +24,17 @@ def rewrite_scalar_calls(graph: fx.Graph) -> None:
             _replace_choice(graph, node)
         elif node.target is aten._local_scalar_dense.default and isinstance(node.meta.get("val"), torch.SymBool):
             node.target = aten.Bool.Tensor
+        elif node.target is operator.ne and _kinds(node) == (float, int):
+            node.target = aten.ne.float_int
         elif node.target is operator.ne and node.args[1] == 0.0 and isinstance(node.args[1], float):
             node.target, node.args = aten.Bool.float, node.args[:1]
+
+
+def _kinds(node: fx.Node) -> tuple[type, ...]:
+    """Which Python numbers the operands of ``node`` that are computed stand for."""
+    kinds = {torch.SymFloat: float, torch.SymInt: int, torch.SymBool: bool}
+    found = [a.meta.get("val") for a in node.args if isinstance(a, fx.Node)]
+    return tuple(kinds.get(type(value), type(value)) for value in found)
 
 
 def _replace_float(graph: fx.Graph, node: fx.Node) -> None:

@@ -26,6 +26,8 @@ DTYPES: dict[str, torch.dtype] = {
     "f32": torch.float32,
     "f16": torch.float16,
     "bf16": torch.bfloat16,
+    "f8E4M3FN": torch.float8_e4m3fn,
+    "f8E5M2": torch.float8_e5m2,
     "i64": torch.int64,
     "i32": torch.int32,
     "i16": torch.int16,
