@@ -3,6 +3,8 @@
     python benchmarks/compile_lab.py ways --json benchmarks/results/compile-lab-cpu.json
     python benchmarks/compile_lab.py gotchas --json benchmarks/results/compile-gotchas-cpu.json
 
+    python benchmarks/compile_lab.py table benchmarks/results/compile-*.json      # as Markdown
+
 On a GPU machine without torch-mlir target cuda runs from an artifact that was built before:
 
     mlirstack compare zoo:tiny_mlp --targets cuda:sm_90a --build-only --artifacts built
@@ -30,6 +32,7 @@ from measure import medians, seconds_of
 
 from mlirstack import zoo
 from mlirstack.compare.timing import Effort
+from mlirstack.errors import MlirstackError
 
 GOTCHAS = (
     "gotcha_1_warm_up", "gotcha_2_graph_breaks", "gotcha_3_dynamic_shapes", "gotcha_4_synchronise", "gotcha_5_small_models",
@@ -50,7 +53,7 @@ def ways(arguments: argparse.Namespace) -> dict[str, Any]:
         try:
             function = make()
             compile_s[name] = seconds_of(lambda f=function: f(x))
-        except Exception as error:  # a way that does not work here is told, and the others go on
+        except (RuntimeError, MlirstackError) as error:  # RuntimeError: the base of Dynamo's and Inductor's exceptions
             notes[name] = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:160]}"
             continue
         functions[name] = function
@@ -111,15 +114,56 @@ def gotchas(arguments: argparse.Namespace) -> dict[str, Any]:
     return {name: import_module(name).run(arguments.device) for name in GOTCHAS}
 
 
+def table(files: list[Path]) -> str:
+    """The results of some runs as Markdown."""
+    lines: list[str] = []
+    for file in files:
+        result = json.loads(file.read_text())
+        lines += ["", f"{result['device']}, torch {result['torch']}:", ""]
+        if "ways" in result:
+            lines += ["| way | first call | per call | against eager | rel. L2 error |", "| --- | --- | --- | --- | --- |"]
+            for way, row in result["ways"].items():
+                speed, error = f"{row['speed_against_eager']:.2f}x", f"{row['rel_l2']:.1e}"
+                lines.append(f"| {way} | {_time(row['first_call_s'])} | {_time(row['median_s'])} | {speed} | {error} |")
+            lines += [f"| {way} | not possible: {why} | | | |" for way, why in result["not_possible"].items()]
+        else:
+            lines += ["| gotcha | measured |", "| --- | --- |"]
+            lines += [f"| {name.split('_', 2)[2].replace('_', ' ')} | {_flat(result[name])} |" for name in GOTCHAS]
+    return "\n".join(lines).strip()
+
+
+def _time(seconds: float | None) -> str:
+    if seconds is None:
+        return "-"
+    if seconds >= 1:
+        return f"{seconds:.2f} s"
+    return f"{seconds * 1e3:.2f} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.0f} µs"
+
+
+def _flat(value: Any, name: str = "") -> str:
+    """Nested results in one line; names that end in _s are seconds."""
+    if isinstance(value, dict):
+        return "; ".join(f"{key.removesuffix('_s').replace('_', ' ')}: {_flat(one, key)}" for key, one in value.items())
+    if isinstance(value, list):
+        return ", ".join(_flat(one, name) for one in value)
+    if name.endswith("_s") or name == "seconds":
+        return _time(value)
+    return f"{value:.2f}x" if name == "speed" else str(value)
+
+
 def main() -> None:
     """Measure and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("ways", "gotchas"))
+    parser.add_argument("what", choices=("ways", "gotchas", "table"))
+    parser.add_argument("results", type=Path, nargs="*", help="result files for the table")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--artifact", type=Path, help="a built artifact of zoo:tiny_mlp for target cuda")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
+    if arguments.what == "table":
+        print(table(arguments.results))
+        return
     warnings.filterwarnings("ignore")
     torch.set_num_threads(arguments.threads)
     torch._inductor.config.force_disable_caches = True
