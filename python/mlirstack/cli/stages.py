@@ -15,10 +15,12 @@ from mlirstack.worker import Job, Worker
 if TYPE_CHECKING:
     from mlirstack.compare.bisect.results import Bisection
     from mlirstack.lowering import LowerOptions
+    from mlirstack.supervised import Supervised
 
 
 def compare_stages(job: Job, targets: list[str], lower: LowerOptions, dump: Path | None, json_file: Path | None) -> int:
     """Bisect each model on each target; prints a line each, and what is wrong.  Returns the exit status."""
+    from mlirstack.compare.bisect.executor import execution_process
     from mlirstack.compare.bisect.table import as_json, conclusions, print_summary
 
     for target in targets:
@@ -27,7 +29,7 @@ def compare_stages(job: Job, targets: list[str], lower: LowerOptions, dump: Path
     found: list[Bisection] = []
     failures: list[str] = []
     references = _references(job.reference)
-    with Worker() as worker, progress("stages") as tell:
+    with Worker() as worker, execution_process() as process, progress("stages") as tell:
         for number, reference in enumerate(references, 1):
             for target in targets:
                 title = f"{number}/{len(references)} {reference} on {target}"
@@ -38,11 +40,13 @@ def compare_stages(job: Job, targets: list[str], lower: LowerOptions, dump: Path
                 folder = dump / reference.removeprefix("zoo:") / target.replace(":", "-") if dump else None
                 options = replace(lower, target=target, dump=folder)
                 try:
-                    found.append(_bisected(replace(job, reference=reference), options, worker, doing))
+                    found.append(_bisected(replace(job, reference=reference), options, worker, process, doing))
                 except UsageError:
                     raise
                 except MlirstackError as error:
                     failures.append(f"{reference} on {target}: {error}")
+            if str(json_file) != "-":  # a long run that is ended early leaves what it has found
+                write_json(json_file, [as_json(bisection) for bisection in found])
     if str(json_file) != "-":
         print_summary(found, console)
     for bisection in found:
@@ -64,7 +68,7 @@ def _references(reference: str) -> list[str]:
     return [f"zoo:{name}" for name in zoo.names()]
 
 
-def _bisected(job: Job, lower: LowerOptions, worker: Worker, doing: Callable[[str], None]) -> Bisection:
+def _bisected(job: Job, lower: LowerOptions, worker: Worker, process: Supervised, doing: Callable[[str], None]) -> Bisection:
     from mlirstack.compare.bisect.model import Options, bisect_model
     from mlirstack.frontend.references import load
 
@@ -74,4 +78,4 @@ def _bisected(job: Job, lower: LowerOptions, worker: Worker, doing: Callable[[st
         worker.run(replace(job, options=replace(options, crash_safe=True, reproducers=kept), bundle=bundle))
 
     source = load(job.reference, seed=job.seed, dtype=job.dtype, dynamic=job.dynamic)
-    return bisect_model(source, Options(lower, seed=job.seed, reproducers=kept), compile_, doing)
+    return bisect_model(source, Options(lower, seed=job.seed, reproducers=kept), compile_, doing, process)

@@ -20,7 +20,7 @@ from typing import Any
 from mlirstack.bindings import new_context
 from mlirstack.errors import MlirstackError, WorkerLostError
 from mlirstack.ir.level import LEVELS
-from mlirstack.ir.text import module_bytecode, read_module
+from mlirstack.ir.text import module_bytecode, parse_module, read_module
 from mlirstack.lowering import read_payload
 from mlirstack.pipeline.runner import sha256
 from mlirstack.reduce.attempt import Task, attempt
@@ -28,7 +28,9 @@ from mlirstack.reduce.edits import apply, inventory
 from mlirstack.reduce.outcome import Outcome, as_json
 from mlirstack.supervised import Supervised, serve
 
-NAME = "candidate.mlirbc"
+_WARM_UP = (
+    "func.func @main(%a: tensor<2xf32>) -> tensor<2xf32> { %0 = math.exp %a : tensor<2xf32> return %0 : tensor<2xf32> }"
+)
 
 
 class Server:
@@ -73,12 +75,11 @@ def main() -> None:
     """Serve candidates of the task on the command line."""
     warnings.filterwarnings("ignore")
     task, limit = Task.parse(sys.argv[1]), float(sys.argv[2])
-    if task.numbers:  # imported once, before the first fork; no torch code runs in this process
+    if task.numbers:  # what every child needs is loaded, and has run once, before the first fork
         import torch
 
-        import mlirstack.reduce.numbers  # noqa: F401
-
         torch.set_num_threads(1)
+        attempt(parse_module(_WARM_UP, new_context()), Task("builtin.module()", numbers=True))
     held: dict[str, Any] = {}
     seen: set[str] = set()  # hashes of modules that were tried
 

@@ -1,11 +1,10 @@
 """The process in which stages are executed: native code that a wrong stage leads to may crash or never end.
 
-Started as ``python -m mlirstack.compare.bisect.execute SUBJECT``; answers the questions that :mod:`.executor` asks.
+Started as ``python -m mlirstack.compare.bisect.execute``; answers the questions that :mod:`.executor` asks.
 """
 
 from __future__ import annotations
 
-import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -72,14 +71,18 @@ def executable_of_file(file: Path, level: str, target_name: str, subject: Subjec
 
 
 def main() -> None:
-    """Serve questions about the subject in the file that the command line names."""
+    """Serve questions, each about the subject in a file that it names."""
     warnings.filterwarnings("ignore")
     torch.set_num_threads(1)
-    subject = Subject.load(Path(sys.argv[1]))
+    held: dict[str, Subject] = {}  # the last one
 
     def answer(question: dict[str, Any], tell: Tell) -> Any:
+        file = question["subject"]
         try:
-            return _ASKED[question["do"]](question, subject, tell)
+            if file not in held:
+                held.clear()
+                held[file] = Subject.load(Path(file))
+            return _ASKED[question["do"]](question, held[file], tell)
         except MlirstackError as error:
             return {"error": error.message, "unavailable": isinstance(error, TargetUnavailableError)}
 

@@ -18,21 +18,28 @@ SUBJECT_FILE = "subject.pt"
 TIMEOUT = 300.0  # seconds for lowering or executing one stage
 
 
-class Executor:
-    """Executes files of stages for one subject, in a process that is started anew after a crash."""
+def execution_process(timeout: float = TIMEOUT) -> Supervised:
+    """The process that executes; one may serve many executors, one after the other.  ``timeout``: seconds for a stage."""
+    return Supervised([sys.executable, "-m", "mlirstack.compare.bisect.execute"], timeout=timeout)
 
-    def __init__(self, subject: Subject, scratch: Path, target: str, *, timeout: float = TIMEOUT) -> None:
+
+class Executor:
+    """Executes files of stages for one subject, in ``process`` or one of its own; a crash ends it, and another is started."""
+
+    def __init__(self, subject: Subject, scratch: Path, target: str, process: Supervised | None = None) -> None:
         self.scratch, self.target = scratch, target
         self._known: dict[str, Verdict] = {}
-        file = scratch / SUBJECT_FILE
-        subject.save(file)
-        self._process = Supervised([sys.executable, "-m", "mlirstack.compare.bisect.execute", str(file)], timeout=timeout)
+        self._subject = scratch / SUBJECT_FILE
+        subject.save(self._subject)
+        self._is_own = process is None
+        self._process = process or execution_process()
 
     def __enter__(self) -> Executor:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._process.close()
+        if self._is_own:
+            self._process.close()
 
     def verdict(self, name: str, file: Path, level: str) -> Verdict:
         """Execute what ``file`` holds at ``level`` ("": a bundle) and judge the answer; a file with the same content as an
@@ -71,7 +78,7 @@ class Executor:
 
     def ask(self, question: dict[str, Any]) -> Any:
         """Ask the process anything; :class:`WorkerLostError` where it dies or takes too long."""
-        return self._process.ask(question)
+        return self._process.ask({**question, "subject": str(self._subject)})
 
 
 def _lost(name: str, error: WorkerLostError) -> Verdict:

@@ -24,6 +24,7 @@ from mlirstack.frontend.program import Program
 from mlirstack.frontend.references import ModelSource
 from mlirstack.lowering import LowerOptions, build_program
 from mlirstack.pipeline.dump import TRACE
+from mlirstack.supervised import Supervised
 from mlirstack.versions import versions
 
 Compile = Callable[[LowerOptions, Path], None]
@@ -44,9 +45,14 @@ class Options:
 
 
 def bisect_model(
-    source: ModelSource | Program, options: Options, compile_: Compile | None = None, tell: Tell = lambda doing: None
+    source: ModelSource | Program,
+    options: Options,
+    compile_: Compile | None = None,
+    tell: Tell = lambda doing: None,
+    process: Supervised | None = None,
 ) -> Bisection:
-    """Bisect a model, compiling with ``compile_`` (in this process where there is none)."""
+    """Bisect a model, compiling with ``compile_`` (in this process where there is none) and executing in ``process`` (a new
+    one where there is none)."""
     with tempfile.TemporaryDirectory(prefix="mlirstack-bisect-") as folder:
         scratch = Path(folder)
         tell("eager")
@@ -83,7 +89,7 @@ def bisect_model(
             threads=lower.threads,
             stop=options.stop,
         )
-        with Executor(subject, scratch, lower.target) as executor:
+        with Executor(subject, scratch, lower.target, process) as executor:
             return bisect_dump(request, subject, executor, options.reproducers, tell)
 
 
