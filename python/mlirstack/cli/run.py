@@ -47,6 +47,9 @@ def run(
     repeat: Annotated[int, typer.Option("--repeat", min=1, help="calls for each input; the quickest counts")] = 1,
     size: Annotated[list[str] | None, typer.Option("--size", help="batch=8: size of a dynamic dimension")] = None,
     seed: Annotated[int, typer.Option("--seed", help="seed of made-up inputs")] = 0,
+    trust: Annotated[
+        bool, typer.Option("--trust-parameters", help="map the parameters without reading them for their checksum")
+    ] = False,
     json_file: Annotated[Path | None, typer.Option("--json", help="write times and shapes as JSON ('-': stdout)")] = None,
 ) -> None:
     """Run a bundle on inputs; a folder of inputs is streamed, one file after the other."""
@@ -61,7 +64,7 @@ def run(
         sizes = _sizes(size or [])
         if inputs is not None and sizes:
             raise UsageError("--size is for made-up inputs; those of a file have their own")
-        model = load(bundle, device=device, threads=threads)
+        model = load(bundle, device=device, threads=threads, trust_parameters=trust)
         told = str(json_file) != "-"
         if told:
             console.print(f"{model.entry.spec} on {model.device}: {model.choice}", markup=False, highlight=False)
