@@ -155,7 +155,10 @@ def lower_program(program: Program, options: LowerOptions, observers: Sequence[O
         return Lowering(program, target, pipeline, attempt, reason, snapshots.results, payload, seconds, dump)
     ops = unsupported_ops(program, failures, tables)
     if ops:
-        raise UnsupportedError(f"{program.name}: {len(ops)} operation(s) cannot be lowered", ops) from failures[-1]
+        kept = f"what failed is kept for 'mlirstack reproduce': {failures[-1].reproducer}"
+        raise UnsupportedError(
+            f"{program.name}: {len(ops)} operation(s) cannot be lowered", ops, hint=kept if failures[-1].reproducer else None
+        ) from failures[-1]
     raise failures[-1]
 
 
