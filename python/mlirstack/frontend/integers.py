@@ -49,6 +49,8 @@ def add_integer_decompositions(table: dict[Any, Decomposition]) -> None:
         table[op] = _integer_fmod(table.get(op))
     for op in _BYTE_ARITHMETIC:
         table[op] = _in_int32(op, table.get(op))
+    table[aten.add.Tensor] = _sum_of_truths(table[aten.add.Tensor])
+    table[aten.neg.default] = _integer_neg(table.get(aten.neg.default))
     for op in (aten.arange.start_step, aten.full.default, aten.full_like.default):
         table[op] = _made_as_int64(op, table.get(op))
     for op in (aten.any.default, aten.any.dim):
@@ -79,6 +81,28 @@ def _in_int32(op: Any, otherwise: Decomposition | None) -> Decomposition:
         wide, options = pytree.tree_map(lambda x: x.to(torch.int32) if _is_bytes(x) else x, (args, kwargs))
         result = op(*wide, **options)
         return pytree.tree_map(lambda x: x.to(wanted), result)
+
+    return decomposition
+
+
+def _integer_neg(otherwise: Decomposition | None) -> Decomposition:
+    """The negative of an integer as a difference: the conversion would round it to a float32."""
+
+    def decomposition(x: Tensor) -> Any:
+        if x.is_floating_point() or x.is_complex():
+            return otherwise(x) if otherwise else NotImplemented
+        return torch.zeros((), dtype=x.dtype) - x
+
+    return decomposition
+
+
+def _sum_of_truths(otherwise: Decomposition) -> Decomposition:
+    """The sum of truth values is their disjunction; one bit of an addition would be the exclusive one."""
+
+    def decomposition(x: Tensor, y: Any, **options: Any) -> Any:
+        if x.dtype != torch.bool or not isinstance(y, Tensor) or y.dtype != torch.bool:
+            return otherwise(x, y, **options)
+        return torch.logical_or(x, y) if options.get("alpha", 1) else x.expand(torch.broadcast_shapes(x.shape, y.shape))
 
     return decomposition
 

@@ -40,6 +40,15 @@ _NOT_IN_TOSA = {
     "float64": "TOSA has no float64: sums and constants would be float32",
 }
 
+# Arithmetic on integers that torch-mlir's conversion to TOSA does in narrower types than torch.
+_WRONG_INTEGERS_IN_TOSA = {
+    **dict.fromkeys(
+        (torch.ops.aten.add, torch.ops.aten.sub, torch.ops.aten.rsub),
+        (("int64",), "TOSA adds and subtracts in int32: large numbers would be cut off"),
+    ),
+    torch.ops.aten.remainder: (("int32", "int16"), "TOSA would compute it in float32: large numbers would be rounded"),
+}
+
 # What TOSA says right, but takes apart into so many ops that the linalg route is tried first.
 _BETTER_IN_LINALG = {
     torch.ops.aten.sort: "TOSA has no sort: it would become a minimum and a gather for every position",
@@ -154,6 +163,9 @@ def _graph_objections(graph: FxGraph) -> Iterator[Objection]:
             yield Objection(what, "TOSA has no control flow of torch's kind", source)
         elif torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
             yield Objection(what, "TOSA would bake the random numbers into the program", source)
+        dtypes, reason = _WRONG_INTEGERS_IN_TOSA.get(getattr(node.target, "overloadpacket", None), ((), ""))
+        if any(dtype_name(tensor.dtype) in dtypes and tensor.numel() for tensor in node_tensors(node)):
+            yield Objection(what, reason, source)
         for tensor in node_tensors(node):
             name = dtype_name(tensor.dtype)
             if name in _NOT_IN_TOSA and (name, source) not in seen:
