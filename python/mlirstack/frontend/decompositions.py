@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from mlirstack.bindings import fx_decomposition_table
+from mlirstack.frontend.activations import add_activation_decompositions
 from mlirstack.frontend.attention import scaled_dot_product_attention
 from mlirstack.frontend.bits import add_bit_decompositions
 from mlirstack.frontend.complex_numbers import add_complex_decompositions
@@ -77,6 +78,7 @@ def decomposition_table() -> dict[Any, Decomposition]:
     for with_scalar, with_tensor in _COMPARISONS:
         table[with_scalar] = _comparison(with_tensor)
     table[aten.addmm.default] = _addmm
+    add_activation_decompositions(table)
     add_integer_decompositions(table)
     add_complex_decompositions(table)
     add_indexing_decompositions(table)

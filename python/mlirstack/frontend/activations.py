@@ -1,0 +1,73 @@
+"""Activation functions and bounds by formulas that keep eager's accuracy in every dtype, and NaN where eager has it.
+
+torch-mlir's conversion to linalg loses NaN in maxima, minima and clamps; its conversion to TOSA takes a missing bound of a
+clamp for the largest finite number, so that infinities are lost.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+Decomposition = Callable[..., Any]
+aten = torch.ops.aten
+
+_CUBE = 0.044715  # of Hendrycks and Gimpel's approximation, 2016
+
+
+def add_activation_decompositions(table: dict[Any, Decomposition]) -> None:
+    """Extend ``table``; what stands there already is kept for what is not approximated."""
+    table[aten.gelu.default] = _gelu(table[aten.gelu.default])
+    table[aten.maximum.default] = _extremum(torch.gt, table.get(aten.maximum.default))
+    table[aten.minimum.default] = _extremum(torch.lt, table.get(aten.minimum.default))
+    table[aten.clamp.default] = _clamp(table.get(aten.clamp.default))
+    table[aten.clamp_min.default] = lambda x, bound: torch.clamp(x, min=bound)
+    table[aten.clamp_max.default] = lambda x, bound: torch.clamp(x, max=bound)
+    table[aten.hardtanh.default] = lambda x, low=-1.0, high=1.0: torch.clamp(x, low, high)
+    table[aten.hardsigmoid.default] = _hardsigmoid
+
+
+def _gelu(exact: Decomposition) -> Decomposition:
+    def decomposition(x: Tensor, approximate: str = "none") -> Any:
+        if approximate != "tanh":
+            return exact(x, approximate=approximate)
+        wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+        # (1 + tanh u) / 2 is the logistic function of 2u, which has no difference of nearly equal numbers where u < 0.
+        inner = 2.0 * math.sqrt(2.0 / math.pi) * (wide + _CUBE * wide * wide * wide)
+        return (wide * torch.sigmoid(inner)).to(x.dtype)
+
+    return decomposition
+
+
+def _extremum(beyond: Callable[[Tensor, Tensor], Tensor], otherwise: Decomposition | None) -> Decomposition:
+    def decomposition(x: Tensor, y: Tensor) -> Any:
+        if not x.is_floating_point() or x.dtype != y.dtype:
+            return otherwise(x, y) if otherwise else NotImplemented
+        return torch.where(torch.logical_or(beyond(x, y), x != x), x, y)  # noqa: PLR0124  (NaN)
+
+    return decomposition
+
+
+def _clamp(otherwise: Decomposition | None) -> Decomposition:
+    """Bounds by comparisons, which are false for NaN."""
+
+    def decomposition(x: Tensor, low: float | None = None, high: float | None = None) -> Any:
+        if not x.is_floating_point():
+            return otherwise(x, low, high) if otherwise else NotImplemented
+        result = x
+        for bound, beyond in ((low, torch.lt), (high, torch.gt)):
+            if bound is not None:
+                limit = torch.full((), bound, dtype=x.dtype)
+                result = torch.where(beyond(result, limit), limit, result)
+        return result
+
+    return decomposition
+
+
+def _hardsigmoid(x: Tensor) -> Any:
+    wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+    return (torch.clamp(wide + 3.0, 0.0, 6.0) / 6.0).to(x.dtype)
