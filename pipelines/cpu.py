@@ -16,6 +16,7 @@ from mlirstack.passes.native_code import CompileObject, Disassemble
 from mlirstack.passes.outline import OutlineKernels
 from mlirstack.passes.restore_locations import RestoreLocations
 from mlirstack.passes.share_locations import ShareLocations
+from mlirstack.passes.two_roundings import TwoRoundings
 from mlirstack.passes.vector_math import VectorMath
 from mlirstack.pipeline.stage import Pipeline, Stage
 from mlirstack.pipeline.step import Pass
@@ -124,6 +125,7 @@ LOOPS = Stage(
 # Narrow floats are storage: arithmetic on them is done in f32, conversions are integer arithmetic where the machine and its
 # libraries have none.
 _NARROW_FLOATS = (
+    TwoRoundings(),
     Pass("math-extend-to-supported-types", {"extra-types": "f32", "target-type": "f32"}, on=FUNCTION),
     Pass("arith-emulate-unsupported-floats", {"source-types": "bf16", "target-type": "f32"}),
     Pass("arith-expand", {"include-bf16": True}, on=FUNCTION),

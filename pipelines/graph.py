@@ -6,6 +6,7 @@ Each is written once, with places for what only one target wants.
 from __future__ import annotations
 
 from mlirstack.passes.buffers import OwnTmTensorBuffers, ResultsToArguments
+from mlirstack.passes.cut_unread import CutUnread
 from mlirstack.passes.entry import NumberArguments, ProtectArguments
 from mlirstack.passes.generalize import GeneralizeNamed
 from mlirstack.passes.hoist_parameters import HoistParameters
@@ -62,6 +63,7 @@ def fused(*on_windows: Step) -> Stage:
             *on_windows,
             # Now that nothing fuses into them any more: a batch of one is no batch, a 1x1 convolution is a contraction.
             GeneralizeNamed(windows=True),
+            CutUnread(),
             Pass("linalg-fold-unit-extent-dims"),
             Pass("canonicalize"),
             SimplifyLinalg(),

@@ -29,6 +29,7 @@ STEPS: dict[str, str] = {
     "mlirstack-cpu-tile": "mlirstack.schedules.cpu.tiling:TileKernels",
     "mlirstack-cpu-vectorize": "mlirstack.schedules.cpu.vectorize:VectorizeKernels",
     "mlirstack-debug-lines": "mlirstack.passes.debug_lines:DebugLines",
+    "mlirstack-cut-unread": "mlirstack.passes.cut_unread:CutUnread",
     "mlirstack-describe-entries": "mlirstack.passes.entry:DescribeEntries",
     "mlirstack-disassemble": "mlirstack.passes.native_code:Disassemble",
     "mlirstack-disassemble-cubin": "mlirstack.passes.cuda.sass:DisassembleCubin",
@@ -80,6 +81,7 @@ STEPS: dict[str, str] = {
     "mlirstack-translate-kernels": "mlirstack.passes.cuda.device_code:TranslateKernels",
     "mlirstack-sink-expansions": "mlirstack.passes.sink_expansions:SinkExpansions",
     "mlirstack-translate-to-llvmir": "mlirstack.passes.llvm_ir:TranslateToLlvmIr",
+    "mlirstack-two-roundings": "mlirstack.passes.two_roundings:TwoRoundings",
     "mlirstack-vector-math": "mlirstack.passes.vector_math:VectorMath",
     "mlirstack-write-plan": "mlirstack.passes.cuda.planned:WritePlan",
 }

@@ -90,7 +90,8 @@ class _Fused:
 
     def __call__(self, *scalars: Any) -> Any:
         result = self.body(*scalars)
-        if result.owner.operation.name != "arith.addf":
+        # A body may also hand on what it was given.
+        if not isinstance(result.owner, (ir.Operation, ir.OpView)) or result.owner.operation.name != "arith.addf":
             return result
         terms = list(result.owner.operation.operands)
         products = [t for t in terms if isinstance(t.owner, (ir.Operation, ir.OpView))]
