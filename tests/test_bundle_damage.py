@@ -20,17 +20,21 @@ from torch import nn
 import mlirstack as ms
 from mlirstack.bundle import files as bundle_files
 from mlirstack.bundle.manifest import GOLDEN, MANIFEST, PARAMETERS, Manifest, read_manifest, write_manifest
+from mlirstack.bundle.store import read_bundle
 from mlirstack.bundle.verify import VerifyReport, verify
 from mlirstack.deploy.build import build_bundle
 from mlirstack.errors import BundleError, MlirstackError, SignatureError, TargetUnavailableError, UsageError
+from mlirstack.targets.callable import CompiledFunction
 from mlirstack.targets.iree.bytecode import bytecode_version
+from mlirstack.targets.iree.gpu import IreeCudaExecutable
+from mlirstack.targets.iree.session import processor
 from mlirstack.targets.requirements import Requirements
 
 pytestmark = pytest.mark.target
 
 
 class Net(nn.Module):
-    """A weight that is one, a buffer, a named input and a dynamic batch."""
+    """Weights, a buffer, a dynamic batch; two results that could share memory with a parameter and with an input."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -39,7 +43,7 @@ class Net(nn.Module):
 
     def forward(self, x: torch.Tensor, scale: torch.Tensor) -> dict[str, torch.Tensor]:
         y = torch.relu(self.layer(x)) * scale
-        return {"y": y, "shifted": y + self.offset}
+        return {"y": y, "shifted": y + self.offset, "offset": self.offset.view(2, 4), "scale": scale.view(2, 4)}
 
 
 @pytest.fixture(scope="module")
@@ -247,9 +251,30 @@ def test_inputs_in_any_layout_and_nan_are_as_eager_has_them(built: Path, net: Ne
     ):
         expected = net(x, scale)
         found = model(x, scale)
-        assert list(found) == ["y", "shifted"]
+        assert list(found) == ["y", "shifted", "offset", "scale"]
         for name, value in expected.items():
             torch.testing.assert_close(found[name], value.detach(), rtol=1e-5, atol=1e-5, equal_nan=True)
+
+
+def test_results_of_the_gpu_s_executable_never_share_memory(built: Path, net: Net) -> None:
+    """How results leave IREE on a GPU, on IREE's processor device: DLPack out, a copy where memory is shared."""
+    bundle = read_bundle(built)
+    code, device = bundle.artifact.files["module.vmfb"], processor(1)
+    executable = IreeCudaExecutable(
+        code, bundle.signature, bundle.parameters, place=torch.device("cpu"), device_of_iree=device
+    )
+    function = CompiledFunction(executable, bundle.signature, bundle.parameters)
+    x, scale = torch.randn(4, 16), torch.randn(8)
+    given = scale.clone()
+    found = function(x, given)
+    for name, expected in net(x, scale).items():
+        torch.testing.assert_close(found[name], expected.detach(), rtol=1e-5, atol=1e-5)
+        found[name].zero_()
+    assert torch.equal(given, scale)
+    torch.testing.assert_close(function(x, scale)["shifted"], net(x, scale)["shifted"].detach(), rtol=1e-5, atol=1e-5)
+    assert executable.copied_inputs == 0
+    function(torch.randn(16, 4).t(), scale)
+    assert executable.copied_inputs == 1
 
 
 def test_arrays_go_in_and_come_out(built: Path, net: Net) -> None:

@@ -9,22 +9,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
 from mlirstack.bindings import new_context
 from mlirstack.bundle.golden import Drawn, draw, sample_positions
 from mlirstack.bundle.parameters import map_parameters
 from mlirstack.errors import PipelineError, UsageError
-from mlirstack.frontend.export import export
 from mlirstack.frontend.parameters import save_parameters
 from mlirstack.ir.text import parse_module
-from mlirstack.lowering import LowerOptions, build_program
 from mlirstack.passes.iree_phase import IreePhase
 from mlirstack.passes.iree_targets import BACKENDS, CPU, CUDA, ROCM, VULKAN, device_attribute
-from mlirstack.targets.callable import CompiledFunction
 from mlirstack.targets.iree.bytecode import bytecode_version
-from mlirstack.targets.iree.gpu import IreeCudaExecutable
-from mlirstack.targets.iree.session import processor
 from mlirstack.targets.registry import create_target
 from mlirstack.targets.requirements import Requirements, cpuinfo_features, runs_on, unmet
 
@@ -54,7 +48,6 @@ def compiled(backend: str, arch: str) -> bytes:
 @pytest.mark.parametrize(
     ("backend", "arch", "content"),
     [
-        (CUDA, "sm_80", b".target sm_80"),
         (CUDA, "sm_90", b".target sm_90"),
         (VULKAN, "vp_android_baseline_2022", bytes.fromhex("03022307")),
         (ROCM, "gfx942", b"gfx942"),
@@ -97,40 +90,6 @@ def test_settings_reach_the_compiler() -> None:
     assert isinstance(phase, IreePhase)
     wanted = {"--iree-opt-level=O1", "--iree-opt-data-tiling=false", "--iree-llvmcpu-enable-ukernels=all"}
     assert wanted <= set(phase.flags())
-
-
-@pytest.mark.target
-def test_results_leave_iree_in_place_and_never_share_memory() -> None:
-    """The way of results on a GPU, on IREE's processor device: DLPack out, a copy where memory is shared."""
-
-    class Shares(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.weight = nn.Parameter(torch.arange(16.0).reshape(4, 4))
-
-        def forward(self, x: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tensor, ...]:
-            return x @ self.weight, x.reshape(16), self.weight.reshape(16), ~mask
-
-    model, x, mask = Shares(), torch.randn(4, 4), torch.tensor([True, False])
-    program = export(model, (x, mask))
-    _, artifact, _ = build_program(program, LowerOptions("iree-cpu", route="linalg"))
-    executable = IreeCudaExecutable(
-        artifact.files["module.vmfb"],
-        program.signature,
-        program.parameters,
-        place=torch.device("cpu"),
-        device_of_iree=processor(1),
-    )
-    function = CompiledFunction(executable, program.signature, program.parameters)
-    given = x.clone()
-    found = function(given, mask)
-    for result, expected in zip(found, model(x, mask), strict=True):
-        torch.testing.assert_close(result, expected.detach())
-    for result in found:
-        result.zero_()
-    assert torch.equal(given, x) and torch.equal(model.weight.detach(), torch.arange(16.0).reshape(4, 4))
-    torch.testing.assert_close(function(given.t(), mask)[0], (given.t() @ model.weight).detach())
-    assert executable.copied_inputs == 1
 
 
 def test_requirements_name_what_the_kernel_names() -> None:

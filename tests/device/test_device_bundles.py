@@ -92,7 +92,11 @@ def test_threads(model: LoadedModel) -> None:
             right(found, eager(model, x))
 
 
-def test_many_calls_need_no_more_memory(model: LoadedModel) -> None:
+def test_many_calls_need_no_more_memory(model: LoadedModel, request: pytest.FixtureRequest) -> None:
+    if model.entry.target == "iree-cuda":
+        # 12 MiB in 4000 calls, with each of its allocators, also when nothing but its own invoke is called.
+        reason = "the CUDA driver of IREE 3.13 keeps 3 KiB of device memory a call"
+        request.node.add_marker(pytest.mark.xfail(reason=reason, strict=True))
     x = torch.randn(64, 512, device="cuda")
     for _ in range(200):
         model(x)
