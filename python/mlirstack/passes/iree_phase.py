@@ -68,16 +68,23 @@ class IreePhase(Translation):
 
     def translate(self, payload: Any) -> Any:
         """Run the phase: a :class:`ForeignModule`, or the bytes of a vmfb; :class:`StageError` as the compiler says."""
-        if isinstance(payload, ir.Module):
-            module = clone_module(payload)
-            booleans_to_bytes(module)
-            parameters_to_globals(module)
-            name_written_arguments(module)
-            describe_device(module, device_attribute(self.backend, self.arch))
-            source: bytes | str = module_bytecode(module)
-        else:
-            source = source_of(payload)
+        source = self._handed_over(payload) if isinstance(payload, ir.Module) else source_of(payload)
         return run_compiler(self._run(), source)
+
+    def vmfb_of(self, module: ir.Module) -> bytes:
+        """The final file of linalg on tensors by one run of the compiler: what all phases give, without what is between."""
+        vmfb = run_compiler(CompilerRun(None, None, self.flags(), self.timeout), self._handed_over(module))
+        assert isinstance(vmfb, bytes)
+        return vmfb
+
+    def _handed_over(self, module: ir.Module) -> bytes:
+        """The module in the form that IREE's compiler takes."""
+        module = clone_module(module)
+        booleans_to_bytes(module)
+        parameters_to_globals(module)
+        name_written_arguments(module)
+        describe_device(module, device_attribute(self.backend, self.arch))
+        return module_bytecode(module)
 
     def command(self, source: str) -> str | None:
         """iree-compile's own command line; the first phase takes a module of ours, which mlirstack-opt hands over."""

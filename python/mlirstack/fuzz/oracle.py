@@ -1,0 +1,204 @@
+"""Whether an answer is right, told from the graph: eager, the same in float64, and how far rounding alone may lead.
+
+Every operation is evaluated three ways: as eager does, in float64, and in float64 with operands and results disturbed by a
+few roundings of their dtype, which is what another correct implementation may do.  An element on which the disturbed answers
+do not agree (a floor at a whole number, a difference of equal numbers) decides nothing and is left out; all others are held
+to the tolerance of :mod:`mlirstack.compare.accuracy`.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from mlirstack.compare.accuracy import TOLERANCES, compare_leaf
+from mlirstack.fuzz.operations import Rounding, evaluate, table
+from mlirstack.fuzz.spec import Call, GraphSpec
+from mlirstack.fuzz.values import tensor_of
+
+_DISTURBED = 4  # disturbed evaluations; each is wrong in another direction
+_ROUNDINGS = 4.0  # by how many unit roundoffs operands and results are disturbed
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What came of one graph: ``reason`` says what is wrong; ``decided`` is the share of elements that could be judged."""
+
+    reason: str | None
+    decided: float
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong."""
+        return self.reason is None
+
+
+@dataclass(frozen=True)
+class Expected:
+    """Eager's outputs of one graph, the same in float64, and the narrowest dtype on the way to each."""
+
+    spec: GraphSpec
+    eager: tuple[Tensor, ...]
+    precise: tuple[Tensor, ...]
+    narrowest: tuple[torch.dtype | None, ...]
+
+
+def expect(spec: GraphSpec) -> Expected:
+    """Evaluate ``spec`` with eager and in float64."""
+    with _quiet():
+        eager = _eager(spec)
+        precise = _precise(spec, eager, None)
+        narrow = _narrowest(spec, eager)
+    outputs = spec.outputs
+    return Expected(
+        spec,
+        tuple(eager[name] for name in outputs),
+        tuple(precise[name] for name in outputs),
+        tuple(narrow[name] for name in outputs),
+    )
+
+
+def judge(expected: Expected, got: Sequence[Tensor]) -> Verdict:
+    """The verdict on the outputs ``got``, element by element where rounding decides."""
+    if len(got) != len(expected.eager):
+        return Verdict(f"{len(got)} outputs, eager has {len(expected.eager)}", 1.0)
+    if all(_reason(expected, index, value, None) is None for index, value in enumerate(got)):
+        return Verdict(None, 1.0)
+    unstable = undecided(expected)
+    reasons = [_reason(expected, index, value, unstable[index]) for index, value in enumerate(got)]
+    count = sum(mask.numel() for mask in unstable)
+    share = 1.0 - sum(int(mask.sum()) for mask in unstable) / max(count, 1)
+    return Verdict("; ".join(reason for reason in reasons if reason is not None) or None, share)
+
+
+def _reason(expected: Expected, index: int, got: Tensor, unstable: Tensor | None) -> str | None:
+    """What is wrong with output ``index``, leaving out the ``unstable`` elements."""
+    eager, precise, narrow = expected.eager[index], expected.precise[index], expected.narrowest[index]
+    name = f"output {index} ({expected.spec.outputs[index]})"
+    if got.shape != eager.shape or got.dtype != eager.dtype:
+        return f"{name} is {got.dtype}{list(got.shape)}, eager gives {eager.dtype}{list(eager.shape)}"
+    if unstable is not None:
+        got, precise = torch.where(unstable, eager, got), torch.where(unstable, eager.to(precise.dtype), precise)
+    if narrow is not None and eager.is_floating_point():
+        # A float32 that was computed from bfloat16 is known to bfloat16's precision.
+        got, eager = got.to(narrow), eager.to(narrow)
+    reason = compare_leaf(name, got, eager, precise).reason
+    return None if reason is None else f"{name}: {reason}"
+
+
+def undecided(expected: Expected) -> list[Tensor]:
+    """For each output, the elements on which rounding alone may decide."""
+    spec = expected.spec
+    with _quiet():
+        eager = _eager(spec)
+        disturbed = [_precise(spec, eager, torch.Generator().manual_seed(number)) for number in range(_DISTURBED)]
+    masks = []
+    for name, own, precise, narrow in zip(
+        spec.outputs, expected.eager, expected.precise, expected.narrowest, strict=True
+    ):  # fmt: skip
+        mask = _apart(own, precise, own, narrow)
+        for environment in disturbed:
+            mask |= _apart(environment[name], precise, own, narrow)
+        masks.append(mask)
+    return masks
+
+
+def _apart(value: Tensor, precise: Tensor, eager: Tensor, narrow: torch.dtype | None) -> Tensor:
+    """Elements where ``value`` is not ``precise`` within the tolerance of what eager returns."""
+    if value.shape != precise.shape or not eager.is_floating_point():
+        return value.to(eager.dtype) != precise.to(eager.dtype)
+    kind = narrow or eager.dtype
+    # As it would be stored: what overflows there is infinite.
+    a, b = value.to(kind).double(), precise.to(kind).double()
+    scale = b.abs() + torch.where(b.isfinite(), b, 0.0).square().mean().sqrt()
+    near = (a - b).abs() <= TOLERANCES[kind].floor * scale
+    return ~(near | (a == b) | (a.isnan() & b.isnan()))
+
+
+# ------------------------------------------------------------------------------------------------------------ evaluation
+
+
+def _eager(spec: GraphSpec) -> dict[str, Tensor]:
+    environment = {value.name: tensor_of(value) for value in spec.inputs}
+    for call in spec.calls:
+        environment[call.name] = evaluate(call, environment)
+    return environment
+
+
+def _precise(spec: GraphSpec, eager: Mapping[str, Tensor], generator: torch.Generator | None) -> dict[str, Tensor]:
+    """All values in float64; with a generator, every inexact operation is disturbed."""
+    environment = {value.name: _widened(eager[value.name]) for value in spec.inputs}
+    usual = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)  # what quotients of integers are
+    try:
+        for call in spec.calls:
+            environment[call.name] = _evaluate_precisely(call, environment, eager, generator)
+    finally:
+        torch.set_default_dtype(usual)
+    return environment
+
+
+def _evaluate_precisely(
+    call: Call, environment: Mapping[str, Tensor], eager: Mapping[str, Tensor], generator: torch.Generator | None
+) -> Tensor:
+    rounding = table()[call.op].rounding
+    given = {name: environment[name] for name in call.operands}
+    kind = eager[call.name].dtype
+    if generator is not None and rounding == "computed":
+        given = {name: _disturbed(value, eager[name].dtype, generator) for name, value in given.items()}
+    if call.op == "cast" and kind.is_floating_point:
+        # To a narrower dtype and back is a rounding, which disturbing stands for.
+        call = Call(call.name, call.op, call.operands, (("dtype", "float64"),))
+    result = _widened(evaluate(call, given))
+    first = given[call.operands[0]]
+    return result if generator is None else _rounded(result, first, kind, rounding, generator)
+
+
+def _rounded(
+    result: Tensor, operand: Tensor, kind: torch.dtype, rounding: Rounding, generator: torch.Generator
+) -> Tensor:  # fmt: skip
+    if rounding == "exact" or not kind.is_floating_point:
+        return result
+    if rounding == "cancelling":
+        return _disturbed(result, kind, generator) + (_disturbed(operand, kind, generator) - operand)
+    disturbed = _disturbed(result, kind, generator)
+    # What the dtype holds exactly, IEEE arithmetic gives exactly.
+    return torch.where(result.to(kind).double() == result, result, disturbed) if rounding == "rounded" else disturbed
+
+
+def _disturbed(value: Tensor, kind: torch.dtype, generator: torch.Generator) -> Tensor:
+    if not value.is_floating_point() or not kind.is_floating_point:
+        return value
+    size = _ROUNDINGS * torch.finfo(kind).eps / 2
+    return value * (1.0 + size * (2.0 * torch.rand(value.shape, dtype=torch.float64, generator=generator) - 1.0))
+
+
+def _widened(value: Tensor) -> Tensor:
+    return value.double() if value.is_floating_point() else value
+
+
+def _narrowest(spec: GraphSpec, eager: Mapping[str, Tensor]) -> dict[str, torch.dtype | None]:
+    """The least precise dtype of real numbers on the way to each value; None where there is none."""
+    found: dict[str, torch.dtype | None] = {value.name: _own_kind(eager[value.name]) for value in spec.inputs}
+    for call in spec.calls:
+        kinds = [found[name] for name in call.operands] + [_own_kind(eager[call.name])]
+        floats = [kind for kind in kinds if kind is not None]
+        found[call.name] = max(floats, key=lambda kind: torch.finfo(kind).eps, default=None)
+    return found
+
+
+def _own_kind(value: Tensor) -> torch.dtype | None:
+    return value.dtype if value.is_floating_point() else None
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without gradients and warnings."""
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield

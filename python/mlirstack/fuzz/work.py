@@ -1,0 +1,124 @@
+"""The process that compiles random graphs and judges their answers: whatever kills it costs one group of graphs.
+
+A question holds ``specs`` (JSON texts), ``targets``, and ``dump`` (a directory for the stages, or null); the answer has for
+each target the list of results, one for each graph.  Graphs are compiled in one module; where that fails, in halves, so that
+the one at fault is found.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mlirstack.bindings import ir
+from mlirstack.errors import MlirstackError, UnsupportedError
+from mlirstack.frontend.program import Program
+from mlirstack.fuzz.build import Built, build, run
+from mlirstack.fuzz.oracle import Expected, expect, judge
+from mlirstack.fuzz.results import Result, Status
+from mlirstack.fuzz.spec import from_json
+from mlirstack.lowering import LowerOptions, build_program, lower_program, program_of
+from mlirstack.passes.iree_phase import VMFB, IreePhase
+from mlirstack.supervised import Tell, serve
+from mlirstack.targets.base import Artifact
+from mlirstack.targets.callable import CompiledFunction
+from mlirstack.targets.iree.target import IreeCpuTarget
+from mlirstack.targets.registry import create_target
+
+IREE = IreeCpuTarget.name
+
+
+def answer(question: dict[str, Any], tell: Tell) -> dict[str, list[dict[str, Any]]]:
+    """Judge graphs; see the top of this module."""
+    specs = [from_json(text) for text in question["specs"]]
+    dump = Path(question["dump"]) if question.get("dump") else None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch.export warns about its own internals
+        expected = [expect(spec) for spec in specs]
+        return {
+            target: [dataclasses.asdict(result) for result in examine(expected, target, tell, dump)]
+            for target in question["targets"]
+        }
+
+
+def examine(expected: Sequence[Expected], target: str, tell: Tell, dump: Path | None = None) -> list[Result]:
+    """The result of each graph on ``target``; ``tell`` hears which step begins."""
+    tell({"target": target, "graphs": len(expected)})
+    try:
+        built = build([one.spec for one in expected])
+        function = compile_graphs(built, target, dump)
+        answers = [run_twice(function, built, tell)]
+    except MlirstackError as error:
+        if len(expected) > 1:
+            middle = len(expected) // 2
+            return examine(expected[:middle], target, tell) + examine(expected[middle:], target, tell)
+        status: Status = "refused" if isinstance(error, UnsupportedError) else "error"
+        return [Result(status, " ".join(error.message.split())[:400])]
+    results = []
+    for one, got in zip(expected, answers[0], strict=True):
+        verdict = judge(one, got)
+        results.append(Result("ok" if verdict.ok else "wrong", verdict.reason, verdict.decided))
+    return results
+
+
+def run_twice(
+    function: Callable[..., Any], built: Built, tell: Tell
+) -> Sequence[Sequence[Tensor]]:  # fmt: skip
+    """The answer; :class:`AnswerChangedError` where a second call differs or changes the first answer or an input."""
+    tell("run")
+    before = [value.clone() for value in built.inputs]
+    first: Sequence[Sequence[Tensor]] = run(function, built.inputs)
+    kept = [[value.clone() for value in outputs] for outputs in first]
+    second: Sequence[Sequence[Tensor]] = run(function, built.inputs)
+    for what, left, right in (
+        ("the second call gives another answer", _flat(kept), _flat(second)),
+        ("the second call changes the first answer", _flat(kept), _flat(first)),
+        ("an input was written", before, built.inputs),
+    ):
+        if not all(_same(a, b) for a, b in zip(left, right, strict=True)):
+            raise AnswerChangedError(what)
+    return kept
+
+
+class AnswerChangedError(MlirstackError):
+    """The same call gave two answers, or wrote what it must not."""
+
+
+def compile_graphs(built: Built, target: str, dump: Path | None) -> Callable[..., Any]:
+    """The compiled module; for IREE by one run of its compiler instead of one for each phase, which gives the same file."""
+    program = program_of(built.module, built.inputs, name="graph")
+    if target != IREE or dump is not None:
+        options = LowerOptions(target, dump=dump)
+        lowering, artifact, _ = build_program(program, options)
+        executable = lowering.target.load(artifact, program.signature, program.parameters)
+        return CompiledFunction(executable, program.signature, program.parameters, lowering=lowering)
+    artifact = _iree_artifact(program)
+    executable = create_target(target).load(artifact, program.signature, program.parameters)
+    return CompiledFunction(executable, program.signature, program.parameters)
+
+
+def _iree_artifact(program: Program) -> Artifact:
+    lowering = lower_program(program, LowerOptions(IREE, to="prepared"))
+    assert isinstance(lowering.payload, ir.Module)
+    return lowering.target.build(program, IreePhase(VMFB).vmfb_of(lowering.payload))
+
+
+def _flat(answers: Sequence[Sequence[Tensor]]) -> list[Tensor]:
+    return [value for outputs in answers for value in outputs]
+
+
+def _same(left: Tensor, right: Tensor) -> bool:
+    if not left.is_floating_point():
+        return torch.equal(left, right)
+    return torch.equal(left.isnan(), right.isnan()) and torch.equal(left.nan_to_num(), right.nan_to_num())
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    serve(answer)

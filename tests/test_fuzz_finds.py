@@ -1,0 +1,116 @@
+"""What random graphs have found, as tests of its kind: each was a wrong answer or a failure on target cpu."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import mlirstack as ms
+from mlirstack.compare.accuracy import compare_leaf
+
+pytestmark = pytest.mark.portable
+
+NAN, INF = float("nan"), float("inf")
+ODD = torch.tensor([NAN, INF, 1.0, 2.0, -INF, 0.0, -3.0])
+OTHER = torch.tensor([1.0, INF, NAN, 2.0, 3.0, -1.0, -INF])
+LARGE = torch.tensor([2**40 + 1, -(2**33) - 3, 7, -5])
+BITS = torch.tensor([True, True, False, False]), torch.tensor([True, False, True, False])
+
+
+class Several(nn.Module):
+    """Programs that are compiled together: each gets the same inputs."""
+
+    def __init__(self, programs: dict[str, Callable[..., Any]]) -> None:
+        super().__init__()
+        self.programs = programs
+
+    def forward(self, *inputs: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {name: program(*inputs) for name, program in self.programs.items()}
+
+
+def assert_as_eager(programs: dict[str, Callable[..., Any]], *inputs: torch.Tensor, route: str = "auto") -> None:
+    """Every program gives eager's answer, to the tolerance of its dtype against float64, integers exactly."""
+    module = Several(programs)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        got = ms.compile(module, inputs, route=route)(*inputs)
+    expected = module(*inputs)
+    precise = module(*(x.double() if x.is_floating_point() else x for x in inputs))
+    wrong = {name: compare_leaf(name, got[name], expected[name], precise[name]).reason for name in programs}
+    assert not {name: reason for name, reason in wrong.items() if reason}
+
+
+@pytest.mark.parametrize("route", ["auto", "linalg"])
+def test_bounds_and_extrema_keep_nan_and_infinity(route: str) -> None:
+    programs = {
+        "clamp": lambda x, y: torch.clamp(x, -1.0, 1.5),
+        "clamp from below": lambda x, y: torch.clamp(x, min=0.1),
+        "clamp from above": lambda x, y: torch.clamp(x, max=1.0),
+        "maximum": torch.maximum,
+        "minimum": torch.minimum,
+        "hardtanh": lambda x, y: F.hardtanh(x),
+        "hardsigmoid": lambda x, y: F.hardsigmoid(x),
+        "relu6": lambda x, y: F.relu6(x),
+        "infinity over infinity": lambda x, y: x / torch.clamp(x.abs(), min=0.1),
+    }
+    assert_as_eager(programs, ODD, OTHER, route=route)
+
+
+def test_large_integers_are_not_cut_to_32_bits_nor_rounded() -> None:
+    programs = {
+        "add": lambda x: x + x,
+        "add a number": lambda x: x + 3,
+        "sub": lambda x: x - 5,
+        "number minus": lambda x: 3 - x,
+        "scaled add": lambda x: torch.add(x, x, alpha=3),
+        "neg": lambda x: -x,
+    }
+    assert_as_eager(programs, LARGE)
+
+
+def test_remainders_and_negatives_of_int32_are_exact() -> None:
+    x = torch.tensor([2**31 - 1, -(2**31) + 1, 2**24 + 1, -7], dtype=torch.int32)
+    assert_as_eager({"remainder": lambda x: x % 1001, "neg": lambda x: -x}, x)
+
+
+def test_the_sum_of_truth_values_is_their_disjunction() -> None:
+    programs = {
+        "add": lambda x, y: x + y,
+        "scaled": lambda x, y: torch.add(x, y, alpha=True),
+        "by nothing": lambda x, y: torch.add(x, y, alpha=False),
+    }
+    assert_as_eager(programs, *BITS)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_gelu_by_tanh_has_the_accuracy_of_its_dtype(dtype: torch.dtype) -> None:
+    x = torch.linspace(-3.0, 3.0, 41, dtype=torch.float64).to(dtype)
+    assert_as_eager({"gelu": lambda x: F.gelu(x, approximate="tanh")}, x)
+
+
+def test_a_window_at_a_single_position_may_leave_the_end_of_the_image() -> None:
+    programs = {
+        "pool": lambda x: F.max_pool3d(x, (3, 1, 2), (3, 2, 1), (0, 0, 1), (1, 2, 1)),
+        "convolution": lambda x: torch.conv3d(x, torch.ones(2, 1, 3, 2, 2, dtype=x.dtype), stride=(2, 2, 3)),
+        "mean": lambda x: F.avg_pool3d(x, (3, 4, 4), 4),
+    }
+    assert_as_eager(programs, torch.randn(2, 1, 4, 8, 5, generator=torch.Generator().manual_seed(0)))
+
+
+def test_float64_is_rounded_to_bfloat16_as_eager_does() -> None:
+    x = torch.linspace(-3.0, 3.0, 41, dtype=torch.float64)
+    got = ms.compile(Several({"cast": lambda x: x.to(torch.bfloat16)}), (x,))(x)["cast"]
+    assert torch.equal(got, x.to(torch.bfloat16))
+
+
+def test_a_mean_over_windows_that_are_partly_outside() -> None:
+    """A tile of it divides by counts alone: a body that hands on its argument."""
+    x = torch.randn(1, 1, 5, 6, generator=torch.Generator().manual_seed(0))
+    pool = {"pool": lambda x: F.avg_pool2d(x, (2, 2), (3, 2), (1, 1), ceil_mode=True, count_include_pad=False)}
+    assert_as_eager(pool, x)

@@ -1,0 +1,75 @@
+"""The oracle: what is wrong is told, what rounding decides is left out, nothing else is."""
+
+from __future__ import annotations
+
+import torch
+
+from mlirstack.fuzz.generate import graph_of
+from mlirstack.fuzz.oracle import expect, judge, undecided
+from mlirstack.fuzz.spec import Call, GraphSpec, InputSpec
+
+
+def graph(dtype: str, values: tuple[float, ...], *ops: tuple[str, dict[str, float]]) -> GraphSpec:
+    """A chain of operations on one input."""
+    names = ["x0", *(f"v{number}" for number in range(len(ops)))]
+    calls = [
+        Call(result, op, (operand,), tuple(options.items()))
+        for (op, options), operand, result in zip(ops, names, names[1:], strict=False)
+    ]
+    return GraphSpec((InputSpec("x0", (len(values),), dtype, literal=values),), tuple(calls), (names[-1],))
+
+
+def test_eager_itself_is_right_and_an_error_in_one_element_is_not() -> None:
+    for number in range(12):
+        expected = expect(graph_of(11, number))
+        assert judge(expected, expected.eager).ok
+        stable = [not mask.all() and mask.numel() > 0 for mask in undecided(expected)]
+        if not any(stable):
+            continue
+        index = stable.index(True)
+        damaged = [value.clone() for value in expected.eager]
+        position = int((~undecided(expected)[index]).flatten().nonzero()[0])
+        flat = damaged[index].contiguous().view(-1)
+        flat[position] = ~flat[position] if flat.dtype == torch.bool else _far_from(flat[position])
+        damaged[index] = flat.view(damaged[index].shape)
+        assert not judge(expected, damaged).ok
+
+
+def _far_from(value: torch.Tensor) -> torch.Tensor:
+    if not value.is_floating_point():
+        return value ^ 1
+    return torch.ones_like(value) if not value.isfinite() else 3 * value.abs() + 100
+
+
+def test_a_floor_next_to_a_whole_number_decides_nothing() -> None:
+    """sqrt(x)² is 2 give or take a rounding: its floor may be 1 or 2; that of 2.5 is 2."""
+    spec = graph("float32", (2.0, 2.5), ("sqrt", {}), ("square", {}), ("floor", {}))
+    expected = expect(spec)
+    [mask] = undecided(expected)
+    assert mask.tolist() == [True, False]
+    assert judge(expected, [torch.tensor([1.0, 2.0])]).ok
+    assert judge(expected, [torch.tensor([2.0, 2.0])]).ok
+    assert not judge(expected, [torch.tensor([2.0, 3.0])]).ok
+    assert judge(expected, [torch.tensor([1.0, 2.0])]).decided in (0.5, 1.0)
+
+
+def test_ties_of_whole_numbers_are_decided() -> None:
+    """Sums of small whole numbers have no rounding: a comparison of equal ones has one answer."""
+    spec = graph("float32", (1.0, 2.0), ("add_number", {"number": 2.0}), ("floor", {}))
+    assert not undecided(expect(spec))[0].any()
+    assert not judge(expect(spec), [torch.tensor([3.0, 5.0])]).ok
+
+
+def test_what_was_computed_in_bfloat16_is_known_to_bfloat16() -> None:
+    spec = graph("bfloat16", (0.3, 0.7), ("exp", {}), ("cast", {"dtype": "float32"}))  # type: ignore[dict-item]
+    expected = expect(spec)
+    exact = torch.tensor([0.3, 0.7]).to(torch.bfloat16).double().exp().float()
+    assert judge(expected, [exact]).ok
+    assert not judge(expected, [exact * 1.1]).ok
+
+
+def test_shapes_dtypes_and_counts_are_part_of_the_answer() -> None:
+    expected = expect(graph("float32", (1.0, 2.0), ("neg", {})))
+    assert "eager gives" in str(judge(expected, [torch.tensor([[-1.0, -2.0]])]).reason)
+    assert "eager gives" in str(judge(expected, [torch.tensor([-1.0, -2.0]).double()]).reason)
+    assert "0 outputs" in str(judge(expected, []).reason)
