@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -187,3 +188,15 @@ def test_a_module_from_a_file_is_compared_with_itself(tmp_path: Path) -> None:
     found = ms.bisect(load_mlir(tmp_path / "x.mlir"), overrides={"linalg": wrong}, target="cpu")
     assert found.reference.startswith("the module's own answer")
     assert found.first_wrong_stage == "linalg"
+
+
+def test_compare_per_stage_is_a_check_of_every_stage(tmp_path: Path) -> None:
+    from mlirstack.cli.stages import compare_stages
+    from mlirstack.worker import Job
+
+    result = tmp_path / "stages.json"
+    assert compare_stages(Job("zoo:softmax", None), ["cpu"], LowerOptions(), None, result) == 0
+    (model,) = json.loads(result.read_text())
+    assert model["first_wrong_stage"] is None
+    assert {stage["status"] for stage in model["stages"]} == {"ok"}
+    assert [stage["name"] for stage in model["stages"]][-1] == "asm"

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from mlirstack.bindings import new_context
-from mlirstack.errors import MlirstackError, WorkerLostError
+from mlirstack.errors import MlirstackError, UsageError, WorkerLostError
 from mlirstack.ir.level import LEVELS
 from mlirstack.ir.text import module_bytecode, parse_module, read_module
 from mlirstack.lowering import read_payload
@@ -64,7 +64,8 @@ class Server:
         except WorkerLostError as error:
             raise MlirstackError(f"the process that tries candidates ended: {error.message}") from error
         if "error" in answer:
-            raise MlirstackError(answer["error"], hint=answer["hint"])
+            kind = UsageError if answer["usage"] else MlirstackError
+            raise kind(answer["error"], hint=answer["hint"])
         return answer
 
 
@@ -97,7 +98,7 @@ def main() -> None:
                 return inventory(module)
             return as_json(_forked(module, question, task, limit, seen))
         except MlirstackError as error:
-            return {"error": error.message, "hint": error.hint}
+            return {"error": error.message, "hint": error.hint, "usage": isinstance(error, UsageError)}
 
     serve(answer)
 
@@ -126,7 +127,7 @@ def _forked(module: Any, question: dict[str, Any], task: Task, limit: float, see
     final = next((line for line in lines if isinstance(line, dict) and "tried" not in line), None)
     if final is not None:
         if "refused" in final:
-            raise MlirstackError(final["refused"], hint=final["hint"])
+            raise UsageError(final["refused"], hint=final["hint"])
         return Outcome(**final)
     doing = next((line for line in reversed(lines) if isinstance(line, str)), None)
     if not in_time:
@@ -170,7 +171,7 @@ def _work(module: Any, question: dict[str, Any], task: Task, writing: int, seen:
             Path(question["output"]).write_bytes(data)
     try:
         say(as_json(attempt(module, task, say)))
-    except MlirstackError as error:
+    except UsageError as error:  # no such pass: no candidate can be tried
         say({"refused": error.message, "hint": error.hint})
 
 

@@ -24,7 +24,7 @@ def execution_process(timeout: float = TIMEOUT) -> Supervised:
 
 
 class Executor:
-    """Executes files of stages for one subject, in ``process`` or one of its own; a crash ends it, and another is started."""
+    """Executes files of stages for one subject, in ``process`` or one of its own; after a crash in a new one."""
 
     def __init__(self, subject: Subject, scratch: Path, target: str, process: Supervised | None = None) -> None:
         self.scratch, self.target = scratch, target
