@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import shutil
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from mlirstack import zoo
+from mlirstack.bundle.manifest import read_manifest
 from mlirstack.bundle.store import MANIFEST, Bundle, BundleInfo, read_bundle, write_bundle
-from mlirstack.errors import BundleError, UsageError
+from mlirstack.deploy.build import build_bundle
+from mlirstack.errors import BundleError, MlirstackError, UsageError
 from mlirstack.frontend.parameters import save_parameters
 from mlirstack.lowering import LowerOptions, build_program, program_of
 from mlirstack.targets.callable import CompiledFunction
@@ -29,8 +34,6 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def copy_of(built: Path, to: Path) -> Path:
-    import shutil
-
     return Path(shutil.copytree(built, to / "copy"))
 
 
@@ -111,3 +114,57 @@ def test_tied_and_sliced_parameters_are_stored(tmp_path: Path) -> None:
         torch.testing.assert_close(loaded[name], tensor)
     save_parameters({}, tmp_path / "p.safetensors")
     assert not (tmp_path / "p.safetensors").exists()
+
+
+def test_a_build_that_fails_leaves_nothing(tmp_path: Path) -> None:
+    reached: list[str] = []
+
+    def compile_part(spec: str, settings: Mapping[str, str], part: Path, *, shared: bool) -> None:
+        reached.append(spec)
+        part.mkdir()
+        (part / "half").write_text("written")
+        raise BundleError("the disk is full")
+
+    cases: list[tuple[list[str], dict[str, str], type[MlirstackError], str]] = [
+        (["iree-cpu", "iree-cuda:sm_1"], {}, UsageError, "no architecture 'sm_1'"),
+        (["inductor"], {}, UsageError, "'inductor' leaves nothing to deploy"),
+        (["cpu", "cpu"], {}, UsageError, "given twice"),
+        ([], {}, UsageError, "no target given"),
+        (["cpu", "iree-cpu"], {"opt-levle": "O2"}, UsageError, "a setting 'opt-levle'"),
+        (["cpu", "iree-cpu"], {"opt-level": "O2"}, BundleError, "the disk is full"),
+    ]
+    for targets, settings, error, message in cases:
+        with pytest.raises(error, match=message):
+            build_bundle(tmp_path / "net", targets, compile_part, settings=settings)
+        assert list(tmp_path.iterdir()) == []
+    assert reached == ["cpu"]
+
+
+def test_a_full_disk_and_an_interruption_leave_the_earlier_bundle(
+    built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import errno
+
+    from mlirstack.bundle import store
+    from mlirstack.targets.base import Artifact
+
+    path = Path(shutil.copytree(built, tmp_path / "net"))
+    before = read_manifest(path)
+    info = store.BundleInfo("net", "tosa", "", {})
+
+    def full(*arguments: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def interrupted(*arguments: Any) -> None:
+        raise KeyboardInterrupt
+
+    for failure, expected in ((full, BundleError), (interrupted, KeyboardInterrupt)):
+        monkeypatch.setattr(store, "write_manifest", failure)
+        with pytest.raises(expected):
+            store.write_bundle(path, Artifact("cpu", {"a": b"1"}), before.signature, {}, info)
+        assert [p.name for p in tmp_path.iterdir()] == ["net"]
+        assert read_manifest(path) == before
+    with pytest.raises(BundleError, match="No space left"):
+        monkeypatch.setattr(store, "write_manifest", full)
+        store.write_bundle(tmp_path / "new", Artifact("cpu", {}), before.signature, {}, info)
+    assert [p.name for p in tmp_path.iterdir()] == ["net"]

@@ -9,7 +9,7 @@ import shutil
 import struct
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +22,7 @@ from mlirstack.bundle import files as bundle_files
 from mlirstack.bundle.manifest import GOLDEN, MANIFEST, PARAMETERS, Manifest, read_manifest, write_manifest
 from mlirstack.bundle.store import read_bundle
 from mlirstack.bundle.verify import VerifyReport, verify
-from mlirstack.deploy.build import build_bundle
-from mlirstack.errors import BundleError, MlirstackError, SignatureError, TargetUnavailableError, UsageError
+from mlirstack.errors import BundleError, SignatureError, TargetUnavailableError
 from mlirstack.targets.callable import CompiledFunction
 from mlirstack.targets.iree.bytecode import bytecode_version
 from mlirstack.targets.iree.gpu import IreeCudaExecutable
@@ -355,63 +354,6 @@ def test_loading_needs_no_compiler_and_no_torch(built: Path, net: Net, tmp_path:
     with np.load(tmp_path / "out.npz") as found:
         for name, value in net(x, scale).items():
             np.testing.assert_allclose(found[name], value.detach().numpy(), rtol=1e-5, atol=1e-5)
-
-
-# ------------------------------------------------------------------------------------------------------------ writing them
-
-
-def test_a_build_that_fails_leaves_nothing(tmp_path: Path) -> None:
-    reached: list[str] = []
-
-    def compile_part(spec: str, settings: Mapping[str, str], part: Path, *, shared: bool) -> None:
-        reached.append(spec)
-        part.mkdir()
-        (part / "half").write_text("written")
-        raise BundleError("the disk is full")
-
-    cases: list[tuple[list[str], dict[str, str], type[MlirstackError], str]] = [
-        (["iree-cpu", "iree-cuda:sm_1"], {}, UsageError, "no architecture 'sm_1'"),
-        (["inductor"], {}, UsageError, "'inductor' leaves nothing to deploy"),
-        (["cpu", "cpu"], {}, UsageError, "given twice"),
-        ([], {}, UsageError, "no target given"),
-        (["cpu", "iree-cpu"], {"opt-levle": "O2"}, UsageError, "a setting 'opt-levle'"),
-        (["cpu", "iree-cpu"], {"opt-level": "O2"}, BundleError, "the disk is full"),
-    ]
-    for targets, settings, error, message in cases:
-        with pytest.raises(error, match=message):
-            build_bundle(tmp_path / "net", targets, compile_part, settings=settings)
-        assert list(tmp_path.iterdir()) == []
-    assert reached == ["cpu"]
-
-
-def test_a_full_disk_and_an_interruption_leave_the_earlier_bundle(
-    built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import errno
-
-    from mlirstack.bundle import store
-    from mlirstack.targets.base import Artifact
-
-    path = Path(shutil.copytree(built, tmp_path / "net"))
-    before = read_manifest(path)
-    info = store.BundleInfo("net", "tosa", "", {})
-
-    def full(*arguments: Any) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    def interrupted(*arguments: Any) -> None:
-        raise KeyboardInterrupt
-
-    for failure, expected in ((full, BundleError), (interrupted, KeyboardInterrupt)):
-        monkeypatch.setattr(store, "write_manifest", failure)
-        with pytest.raises(expected):
-            store.write_bundle(path, Artifact("cpu", {"a": b"1"}), before.signature, {}, info)
-        assert [p.name for p in tmp_path.iterdir()] == ["net"]
-        assert read_manifest(path) == before
-    with pytest.raises(BundleError, match="No space left"):
-        monkeypatch.setattr(store, "write_manifest", full)
-        store.write_bundle(tmp_path / "new", Artifact("cpu", {}), before.signature, {}, info)
-    assert [p.name for p in tmp_path.iterdir()] == ["net"]
 
 
 def test_the_manifest_says_what_decides(built: Path) -> None:

@@ -63,7 +63,7 @@ def _write(parameters: Mapping[str, torch.Tensor], file: Path) -> None:
 
 
 def _bytes(tensor: torch.Tensor) -> memoryview:
-    """The bytes of a tensor in row-major order: its own memory where it is dense, else a copy that lives as long as these."""
+    """The bytes of a tensor in row-major order: its own memory where it is dense, else a copy that lives as long as they."""
     import torch
 
     dense = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
