@@ -22,8 +22,8 @@ from mlirstack.ir.text import clone_module, module_bytecode, module_text, parse_
 from mlirstack.passes.iree_arguments import booleans_to_bytes, name_written_arguments, parameters_to_globals
 from mlirstack.passes.iree_compiler import PHASES, compiler_program, parse_messages
 from mlirstack.passes.iree_phase import IreePhase
-from mlirstack.pipeline.reproducer import Reproducer
 from mlirstack.pipeline.parse import parse_pipeline
+from mlirstack.pipeline.reproducer import Reproducer
 from mlirstack.pipeline.runner import Runner
 from mlirstack.pipeline.stage import Pipeline, Stage
 from mlirstack.pipeline.tool import run_tool
