@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+
+from mlirstack.errors import UsageError
 
 
 class WithKeywords(torch.nn.Module):
@@ -21,6 +23,8 @@ class WithKeywords(torch.nn.Module):
         return self.model(*args, **self.keywords)
 
 
-def positional(model: torch.nn.Module, keywords: Mapping[str, Any]) -> torch.nn.Module:
-    """``model`` itself where there are no ``keywords``."""
+def positional(model: Callable[..., Any], keywords: Mapping[str, Any]) -> torch.nn.Module:
+    """``model`` itself where there are no ``keywords``; :class:`UsageError` where it is no module, and eager has no dtype."""
+    if not isinstance(model, torch.nn.Module):
+        raise UsageError(f"a {type(model).__name__} is no module that eager could run in higher precision")
     return WithKeywords(model, keywords) if keywords else model

@@ -10,8 +10,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from torch import nn
-
 from mlirstack.bundle.store import BundleInfo, write_bundle
 from mlirstack.compare.accuracy import reference
 from mlirstack.compare.bisect.bisect import Request, Tell, bisect_dump, module_subject
@@ -60,8 +58,6 @@ def bisect_model(
             program = source
             subject = module_subject(source, options.lower.target, scratch, options.seed)
         else:
-            if not isinstance(source.eager, nn.Module):
-                raise UsageError(f"{source.name} is no module that eager could run")
             expected = reference(positional(source.eager, source.kwargs), source.inputs)
             program = source.program()
             subject = Subject(program.signature, program.parameters, source.inputs, expected, source.kwargs)
