@@ -145,3 +145,14 @@ def test_unreadable_generated_code_is_no_kernel() -> None:
     (module,) = modules_of(Trace("2.99", (Event("inductor_output_code", "0/0", 0, {}, "#include <torch/csrc/x.h>\n{"),)))
     assert module.kernels == ()
     assert module.text.startswith("#include")
+
+
+def test_unreadable_graph_gives_no_numbers() -> None:
+    """It is kept as text, a note says so, and nothing is measured of what is left."""
+    whole = trace_from_data(recorded(FILES[-1])["network_cpu"]["trace"])
+    events = tuple(replace(e, payload="graph():\n  %x = …") if e.kind == "aot_forward_graph" else e for e in whole.events)
+    found = explain_trace(replace(whole, events=events), "strange")
+    (unread,) = (graph for graph in found.graphs if not graph.readable)
+    assert (unread.step, unread.nodes) == ("forward", ())
+    assert found.optimizations is None
+    assert found.notes == (f"0/0 forward: torch {whole.torch} writes it in a form that is not known here",)

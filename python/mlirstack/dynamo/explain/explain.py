@@ -56,7 +56,8 @@ def explain(
     it followed by a backward pass from the sum of the results.  ``time`` measures run times and the cost of breaks;
     ``own_pipeline`` lowers a module for targets cpu and cuda, too; ``threads`` are torch's; ``shapes`` (for each call,
     shapes by the number of the argument) are for the recompile lab; ``after`` is a rewritten version with its arguments.
-    Raises :class:`UsageError` where the function raises in eager; what compiling raises is in the result.
+    Forgets what torch.compile had compiled before in this process.  Raises :class:`UsageError` where the function raises in
+    eager; what compiling raises is in the result.
 
     >>> report = explain(model, x)
     >>> print(report); report.breaks[0].found.line; report.kernels[0].fused_ops
@@ -80,7 +81,7 @@ def explain(
     if own_pipeline:
         tell("lowering with mlirstack")
         own, why_not = _own(function, args, keywords, name)
-        notes += [why_not] if why_not else []
+        explanation = replace(explanation, notes=(*explanation.notes, *([why_not] if why_not else [])))
     lab: ShapeLab | None = None
     if shapes:
         tell("recompile lab")
@@ -91,7 +92,7 @@ def explain(
         other = explain(
             after[0], *after[1], backward=backward, time=time, own_pipeline=False, threads=threads, name=f"{name}, rewritten"
         )
-    return replace(explanation, own=own, lab=lab, after=other, notes=tuple(notes))
+    return replace(explanation, own=own, lab=lab, after=other)
 
 
 def explain_capture(
@@ -105,7 +106,7 @@ def explain_capture(
         times = run_times(found, breaks, timed_call, outside, effort=_EFFORT)
     error = str(found.error).strip().partition("\n")[0] if found.error is not None else ""
     explanation = explain_trace(found.trace, name, error=error)
-    return replace(explanation, breaks=diagnose(breaks, shares), times=times, notes=tuple(notes))
+    return replace(explanation, breaks=diagnose(breaks, shares), times=times, notes=(*notes, *explanation.notes))
 
 
 def explain_trace(trace: Trace, name: str, *, error: str = "") -> Explanation:
@@ -127,13 +128,22 @@ def explain_trace(trace: Trace, name: str, *, error: str = "") -> Explanation:
         lab=None,
         after=None,
         error=error,
-        notes=(),
+        notes=_notes(trace, graphs, modules),
     )
 
 
+def _notes(trace: Trace, graphs: tuple[Graph, ...], modules: tuple[GeneratedModule, ...]) -> tuple[str, ...]:
+    """What is in the trace and could not be read."""
+    unread = [f"{graph.compile_id} {graph.step}" for graph in graphs if not graph.readable]
+    unread += [
+        f"{module.compile_id} generated code" for module in modules if not module.kernels and "def call(" not in module.text
+    ]
+    return tuple(f"{what}: torch {trace.torch} writes it in a form that is not known here" for what in unread)
+
+
 def _optimizations(graphs: tuple[Graph, ...], modules: tuple[GeneratedModule, ...]) -> Optimizations | None:
-    if not modules:
-        return None
+    if not modules or not all(graph.readable for graph in graphs):
+        return None  # numbers of a part would pass for those of the whole
     foldings, dead = [], []
     for compile_id in dict.fromkeys(module.compile_id for module in modules):
         steps = {graph.step: graph for graph in graphs if graph.compile_id == compile_id}

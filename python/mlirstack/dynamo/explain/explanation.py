@@ -28,7 +28,7 @@ class Optimizations:
     memory: tuple[tuple[str, Memory], ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Explanation:
     """What torch.compile did to ``name``.
 
@@ -65,6 +65,11 @@ class Explanation:
                 return graph
         steps = ", ".join(dict.fromkeys(graph.step for graph in self.graphs))
         raise UsageError(f"there is no graph of step '{step}'", hint=f"steps: {steps or 'none'}")
+
+    def __repr__(self) -> str:
+        from mlirstack.dynamo.explain.wording import summary
+
+        return f"<Explanation of {self.name}: {summary(self)}>"
 
     def __str__(self) -> str:
         """The report for a terminal, without colours."""

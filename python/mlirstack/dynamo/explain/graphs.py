@@ -25,11 +25,12 @@ _TYPE = re.compile(r"(?P<dtype>[a-z]+\d\w*)\[(?P<shape>[^\]]*)\]")
 _SOURCE = re.compile(r"# File: (?P<file>.+?):(?P<line>\d+) in (?P<name>\S+?), code: (?P<code>.*)")
 # Ops that give another look at their operand: nothing is computed and nothing moved.
 _VIEWS = frozenset({
-    "view", "reshape", "permute", "transpose", "t", "expand", "squeeze", "unsqueeze", "slice", "select", "as_strided",
+    "view", "get_attr", "reshape", "permute", "transpose", "t", "expand", "squeeze", "unsqueeze", "slice", "select", "as_strided",
     "alias", "detach", "getitem", "split", "split_with_sizes", "unbind", "chunk", "flatten", "unflatten", "narrow",
     "diagonal", "lift_fresh", "view_as", "expand_as", "_unsafe_view", "size", "sym_size", "unsafe_split", "movedim",
     "swapaxes",
 })  # fmt: skip
+_OPERATORS = {"mult": "mul", "matmult": "matmul", "usub": "neg", "bitand": "and", "bitor": "or"}
 # The steps of a graph on its way, by the name of the trace.
 STEPS = {
     "dynamo_output_graph": "dynamo", "aot_joint_graph": "joint", "aot_inference_graph": "decomposed",
@@ -94,13 +95,17 @@ class Node:
 
 @dataclass(frozen=True)
 class Graph:
-    """A graph: the ``step`` it comes from ("dynamo", "joint", …, "post-grad"), its compilation, nodes and outputs."""
+    """A graph: the ``step`` it comes from ("dynamo", "joint", …, "post-grad"), its compilation, nodes and outputs.
+
+    One that is printed in a way that cannot be read is kept as text: not ``readable``, without nodes.
+    """
 
     step: str
     compile_id: str
     nodes: tuple[Node, ...]
     outputs: tuple[str, ...]
     text: str
+    readable: bool = True
 
     @cached_property
     def by_name(self) -> dict[str, Node]:
@@ -127,7 +132,11 @@ class Graph:
 def graphs_of(trace: Trace) -> Iterator[Graph]:
     """The graphs of a trace in order; the post-grad graphs of forward and backward come as they were compiled."""
     for event in trace.of(*STEPS, "inductor_post_grad_graph"):
-        yield read_graph(event.payload, STEPS.get(event.kind, "post-grad"), event.compile_id or "")
+        step, compile_id = STEPS.get(event.kind, "post-grad"), event.compile_id or ""
+        try:
+            yield read_graph(event.payload, step, compile_id)
+        except (SyntaxError, StopIteration):  # no Python, or nothing that is a graph
+            yield Graph(step, compile_id, (), (), event.payload, readable=False)
 
 
 def graph_of_module(module: torch.fx.GraphModule, step: str = "fx") -> Graph:
@@ -205,8 +214,11 @@ def _target(value: ast.expr) -> str:
         text = "getitem"
     elif isinstance(value, (ast.BinOp, ast.UnaryOp)):
         text = type(value.op).__name__.lower()
+        text = _OPERATORS.get(text, text)
     elif isinstance(value, ast.Compare):
         text = type(value.ops[0]).__name__.lower()
+    elif isinstance(value, ast.Attribute):  # a constant, or the body of a higher-order op
+        text = "get_attr"
     else:
         text = ast.unparse(value)
     return text.removeprefix("torch.ops.")
