@@ -124,6 +124,10 @@ class _Comparison:
             report = self.report(job, dump, lambda doing: tell("before", doing, 0.0))
         if str(json_file) != "-":
             print_report(report, console)
+            for result in report.results:
+                if result.status == "mismatch" and result.target != "inductor":
+                    command = f"mlirstack bisect {job.reference} --target {result.target}"
+                    console.print(f"the stage that makes it wrong: {command}", markup=False, highlight=False)
             if dump:
                 console.print(f"dump: {dump}", highlight=False)
         write_json(json_file, as_json(report))

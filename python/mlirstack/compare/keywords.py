@@ -24,7 +24,7 @@ class WithKeywords(torch.nn.Module):
 
 
 def positional(model: Callable[..., Any], keywords: Mapping[str, Any]) -> torch.nn.Module:
-    """``model`` itself where there are no ``keywords``; :class:`UsageError` where it is no module, and eager has no dtype."""
+    """``model`` itself where there are no ``keywords``; :class:`UsageError` where it is no module."""
     if not isinstance(model, torch.nn.Module):
         raise UsageError(f"a {type(model).__name__} is no module that eager could run in higher precision")
     return WithKeywords(model, keywords) if keywords else model
