@@ -27,10 +27,8 @@ GRAPH_LAUNCHES = 5  # from so many steps on, one graph launch costs less than th
 T = TypeVar("T")
 
 # What torch.empty_strided does on its way to the allocator; a third of a microsecond less.
-_EMPTY = {
-    "cuda": torch._C._dynamo.guards._empty_strided_cuda,
-    "cpu": torch._C._dynamo.guards._empty_strided_cpu,  # type: ignore[attr-defined]
-}
+_guards: Any = torch._C._dynamo.guards
+_EMPTY = {"cuda": _guards._empty_strided_cuda, "cpu": _guards._empty_strided_cpu}
 
 
 @dataclass(frozen=True)
