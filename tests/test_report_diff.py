@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mlirstack.ir.diff import DiffStat, compare_lines, stat, unified
@@ -46,9 +46,11 @@ def test_other_attributes_are_a_difference() -> None:
     assert stat(compare_lines(BEFORE, after)) == DiffStat(1, 1)
 
 
+QUICK = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 LINES = st.lists(st.sampled_from(["a", "b", "c %0", "c %1", "}"]), max_size=12)
 
 
+@QUICK
 @given(LINES, LINES)
 def test_runs_hold_every_line_once_and_lead_from_one_text_to_the_other(a: list[str], b: list[str]) -> None:
     runs = compare_lines(a, b)
@@ -57,6 +59,7 @@ def test_runs_hold_every_line_once_and_lead_from_one_text_to_the_other(a: list[s
     assert all(run.a_end - run.a_begin == run.b_end - run.b_begin for run in runs if run.kind == "equal")
 
 
+@QUICK
 @given(LINES, LINES)
 def test_hunks_are_what_one_text_lacks_and_the_other_has(a: list[str], b: list[str]) -> None:
     lines = [line for line in unified(a, b, "a", "b", context=0) if line[:3] not in ("---", "+++")]

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -105,7 +106,12 @@ class Dump(Observer):
                 if file.is_file() and _STAGE_FILE.match(file.name) and int(file.name[:2]) >= first_index:
                     file.unlink()
         earlier = self._earlier_stages() if first_index else []
-        self._has_sources = bool(earlier) and (self.directory / SOURCES).is_file()
+        for passes in (self.directory / PASSES).glob("[0-9][0-9]-*"):
+            if int(passes.name[:2]) >= first_index:
+                shutil.rmtree(passes)
+        self._has_sources = bool(earlier)
+        if not self._has_sources:
+            (self.directory / SOURCES).unlink(missing_ok=True)
         self._lines = []
         self.trace["pipeline"] = pipeline.name
         self.trace["stages"] = [entry for entry in earlier if entry["index"] < first_index]
@@ -148,7 +154,9 @@ class Dump(Observer):
             self._write_trace()
             if isinstance(payload, ir.Module) and not self._has_sources:
                 self._has_sources = True
-                (self.directory / SOURCES).write_text(json.dumps(_sources(payload), indent=1) + "\n")
+                sources = _sources(payload)
+                if sources:
+                    (self.directory / SOURCES).write_text(json.dumps(sources, indent=1) + "\n")
 
     def failed(self, run: StageRun, error: StageError) -> None:
         """Record the failure; the files of earlier stages stay."""
