@@ -33,6 +33,15 @@ def shares_of(name: str, target: str) -> dict[str, tuple[int, int]]:
     return shares.stages
 
 
+def _lines_of(results: dict[str, dict[str, dict[str, tuple[int, int]]]]) -> str:
+    """JSON, one line a model."""
+    targets = []
+    for target, models in results.items():
+        rows = ",\n  ".join(f"{json.dumps(name)}: {json.dumps(stages)}" for name, stages in models.items())
+        targets.append(f"{json.dumps(target)}: {{\n  {rows}\n }}")
+    return "{\n " + ",\n ".join(targets) + "\n}\n"
+
+
 def main() -> int:
     """Run the models that were asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -56,7 +65,7 @@ def main() -> int:
             below += known / max(total, 1) < REQUIRED
             print(f"{target:12} {name:32} {known / max(total, 1):7.1%}  at {stage} ({known} of {total})", flush=True)
     if options.json:
-        options.json.write_text(json.dumps(results, indent=1) + "\n")
+        options.json.write_text(_lines_of(results))
     print(f"{below} below {REQUIRED:.0%}")
     return 1 if below else 0
 
