@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from simt.models import emulated
@@ -11,9 +14,10 @@ from torch import Tensor, nn
 from torch.export import Dim
 
 import mlirstack as ms
+from mlirstack.bundle.array_function import ArrayFunction
 from mlirstack.bundle.store import BundleInfo, read_bundle, write_bundle
 from mlirstack.frontend.layouts import inverse, order_of
-from mlirstack.targets.base import Artifact
+from mlirstack.targets.base import ArrayExecutable, Artifact
 from mlirstack.targets.callable import CompiledFunction
 
 
@@ -122,3 +126,24 @@ def test_signatures_of_bundles_keep_the_order(tmp_path: Path) -> None:
     info = BundleInfo("images", "tosa", "", {})
     write_bundle(tmp_path / "bundle", Artifact("cpu", {"code": b"none"}), program.signature, program.parameters, info)
     assert read_bundle(tmp_path / "bundle").signature == program.signature
+
+
+@pytest.mark.portable
+def test_arrays_are_taken_and_given_in_the_same_orders() -> None:
+    model, given = Images().eval(), inputs()
+    program = ms.lower(model, given, target="cpu", to="fx").program
+
+    class Graph(ArrayExecutable):
+        def run(self, inputs: Sequence[Any]) -> list[Any]:
+            assert all(array.flags.c_contiguous for array in inputs)  # nothing to copy
+            tensors = iter(torch.from_numpy(array) for array in inputs)
+            specs = program.signature.arguments
+            arguments = [program.parameters[s.name] if s.kind == "parameter" else next(tensors) for s in specs]
+            with torch.no_grad():
+                return [result.contiguous().numpy() for result in program.payload.module(*arguments)]
+
+    results = ArrayFunction(Graph(), program.signature, {})(*(tensor.numpy() for tensor in given))
+    for got, expected in zip(results, model(*given), strict=True):
+        array = expected.detach().numpy()
+        np.testing.assert_allclose(got, array, rtol=1e-5, atol=1e-6)
+        assert got.strides == array.strides

@@ -36,7 +36,9 @@ class ArrayFunction:
         sizes: dict[str, int] = {}
         for spec in self._inputs:
             self._check(spec, leaves[spec.leaf or 0], sizes)
-        results = self.executable.run([leaves[spec.leaf or 0] for spec in self._inputs])
+        results = self.executable.run([_stored(leaves[spec.leaf or 0], spec.order) for spec in self._inputs])
+        orders = [result.order for result in self.signature.results]
+        results = [_seen(result, order) for result, order in zip(results, orders, strict=True)]
         for mutation in self.signature.mutations:
             target = leaves[mutation.leaf] if mutation.leaf is not None else self.parameters[str(mutation.name)]
             target[...] = results[mutation.index]
@@ -66,3 +68,13 @@ class ArrayFunction:
         if spec.kind == "input":
             return leaves[spec.index or 0]
         return self.parameters[str(spec.name)] if spec.kind == "parameter" else spec.value
+
+
+def _stored(value: Any, order: tuple[int, ...] | None) -> Any:
+    """An input as the program takes it: its dimensions in the order that they have in memory."""
+    return value if order is None else value.transpose(order)
+
+
+def _seen(value: Any, order: tuple[int, ...] | None) -> Any:
+    """A result as the model gives it; inverse of :func:`_stored`."""
+    return value if order is None else value.transpose(np.argsort(order))
