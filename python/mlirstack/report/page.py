@@ -26,6 +26,7 @@ from mlirstack.report.program import PlanView, plan_view
 from mlirstack.report.provenance import Provenance, StageLines
 
 _TEMPLATES = Path(__file__).parent / "templates"
+_SCRIPTS = ("levels.js", "views.js")
 Blob = dict[str, Any]
 
 
@@ -77,7 +78,7 @@ def render(dump: DumpFiles, provenance: Provenance) -> str:
         trace=dump.trace,
         version=mlirstack.__version__,
         style=(_TEMPLATES / "report.css").read_text(),
-        script=(_TEMPLATES / "report.js").read_text(),
+        script="\n".join((_TEMPLATES / name).read_text() for name in _SCRIPTS),
         data=_packed(data),
         blobs={name: _packed(blob) for name, blob in blobs.items()},
         histogram=histogram,
