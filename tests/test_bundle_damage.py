@@ -336,7 +336,13 @@ np.savez({outputs!r}, **out)
 from pathlib import Path
 from mlirstack.bundle.verify import verify
 assert verify(Path({path!r})).ok
-for name in ("torch_mlir", "iree.compiler", "typer", "llvmlite", *blocked):
+if "torch" in blocked:
+    from mlirstack.cli.bench import bench
+    try:
+        bench(Path({path!r}))
+    except SystemExit as ended:
+        assert ended.code == 3
+for name in ("torch_mlir", "iree.compiler", "llvmlite", *blocked):
     assert name not in sys.modules, name
 """
 

@@ -14,6 +14,7 @@ from rich.table import Table
 
 from mlirstack.cli.common import console, error_console, progress, run_command, write_json
 from mlirstack.errors import MlirstackError, UsageError
+from mlirstack.targets.requirements import require
 
 if TYPE_CHECKING:
     from torch import nn
@@ -52,6 +53,7 @@ def bench(
     """Time a bundle on its golden inputs: distribution of latencies, throughput, and the ratio to eager."""
 
     def body() -> int:
+        require("torch", "timing")
         from mlirstack.bundle.manifest import MANIFEST, read_manifest
         from mlirstack.deploy.bench import bench as run
         from mlirstack.deploy.plot import latency_plot

@@ -12,6 +12,7 @@ import typer
 from rich.table import Table
 
 from mlirstack.cli.common import console, key_values, progress, run_command, write_json
+from mlirstack.targets.requirements import require
 from mlirstack.worker import Job, Worker
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ def build(
     """Build a bundle for one or several targets: code, parameters, golden answers, and a manifest with checksums."""
 
     def body() -> int:
+        require("torch", "building")
         from mlirstack.deploy.build import build_bundle
         from mlirstack.lowering import LowerOptions
 

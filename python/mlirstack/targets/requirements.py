@@ -18,6 +18,8 @@ from pathlib import Path
 
 from packaging.specifiers import SpecifierSet
 
+from mlirstack.errors import MissingDependencyError
+
 # LLVM's name of a processor feature → the kernel's in /proc/cpuinfo, where they differ.  Only features that code generators
 # use for numbers are listed: one that is missing here would make bundles refuse machines for nothing.
 # fmt: off
@@ -85,6 +87,12 @@ def is_installed(module: str) -> bool:
         return importlib.util.find_spec(module) is not None
     except ModuleNotFoundError:
         return False
+
+
+def require(module: str, purpose: str) -> None:
+    """:class:`MissingDependencyError` where ``module``, which is needed for ``purpose``, cannot be imported."""
+    if not is_installed(module):
+        raise MissingDependencyError(f"{module} is not installed, and is needed for {purpose}", hint=f"pip install {module}")
 
 
 def cpuinfo_features(llvm_features: str) -> tuple[str, ...]:
