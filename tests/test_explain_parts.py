@@ -113,6 +113,35 @@ def test_read_module() -> None:
     assert (memory.without, memory.with_reuse) == (128 + 128 + 64, 128 + 64)
 
 
+def test_results_that_are_tuples() -> None:
+    """topk gives values and indices: what it moves are both, and a kernel behind it reads one of them."""
+    text = """
+class G(torch.nn.Module):
+    def forward(self, arg0_1: "f32[4, 8][8, 1]cpu"):
+        topk = torch.ops.aten.topk.default(arg0_1, 2)
+        getitem: "f32[4, 2][2, 1]cpu" = topk[0]
+        getitem_1: "i64[4, 2][2, 1]cpu" = topk[1];  topk = None
+        neg: "f32[4, 2][2, 1]cpu" = torch.ops.aten.neg.default(getitem);  getitem = None
+        return (neg, getitem_1)
+"""
+    code = '''
+cpp_fused_neg_0 = async_compile.cpp_pybinding(['const float*', 'float*'], r"""
+extern "C" void kernel(const float* in_ptr0, float* out_ptr0) {}
+""")
+def call(args):
+    arg0_1, = args
+    buf0 = torch.ops.aten.topk.default(arg0_1, 2)
+    buf1 = buf0[0]
+    buf2 = buf0[1]
+    del buf0
+    buf3 = empty_strided_cpu((4, 2), (2, 1), torch.float32)
+    cpp_fused_neg_0(buf1, buf3)
+    return (buf3, buf2, )
+'''
+    found = read_module(code, "0/0", read_graph(text, "post-grad", "0/0"), {})
+    assert [kernel.bytes for kernel in found.kernels] == [128 + 32 + 64, 32 + 32]
+
+
 def test_memory_of_a_view() -> None:
     """A view of a buffer that is still in use is no buffer of its own."""
     lives = (BufferLife("a", 64, 0, 2), BufferLife("b", 64, 1, 2, reuses="a"), BufferLife("c", 16, 1, 1))

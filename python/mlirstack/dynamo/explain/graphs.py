@@ -25,7 +25,8 @@ _TYPE = re.compile(r"(?P<dtype>[a-z]+\d\w*)\[(?P<shape>[^\]]*)\]")
 _SOURCE = re.compile(r"# File: (?P<file>.+?):(?P<line>\d+) in (?P<name>\S+?), code: (?P<code>.*)")
 # Ops that give another look at their operand: nothing is computed and nothing moved.
 _VIEWS = frozenset({
-    "view", "get_attr", "reshape", "permute", "transpose", "t", "expand", "squeeze", "unsqueeze", "slice", "select", "as_strided",
+    "view", "get_attr", "reshape",
+    "permute", "transpose", "t", "expand", "squeeze", "unsqueeze", "slice", "select", "as_strided",
     "alias", "detach", "getitem", "split", "split_with_sizes", "unbind", "chunk", "flatten", "unflatten", "narrow",
     "diagonal", "lift_fresh", "view_as", "expand_as", "_unsafe_view", "size", "sym_size", "unsafe_split", "movedim",
     "swapaxes",

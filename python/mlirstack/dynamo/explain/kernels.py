@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from mlirstack.dynamo.explain.graphs import Graph, TensorType, graphs_of
+from mlirstack.dynamo.explain.graphs import Graph, Node, TensorType, graphs_of
 from mlirstack.dynamo.explain.trace import Trace
 
 _AOT_ID = re.compile(r"# AOT ID: \['(\d+)_(\w+)'\]")
@@ -148,6 +148,15 @@ class _Buffer:
     last: int | None = None
     reuses: str | None = None
     root: str = ""
+    parts: Mapping[int, TensorType] = field(default_factory=dict)  # of a tuple of tensors
+
+    @property
+    def bytes(self) -> int | None:
+        """Size; of a tuple that of its parts, None where one is not known."""
+        if self.type is not None:
+            return self.type.bytes
+        sizes = [part.bytes for part in self.parts.values()]
+        return None if not sizes or None in sizes else sum(size or 0 for size in sizes)
 
 
 @dataclass
@@ -182,7 +191,7 @@ class _CallReader:
         end = max(len(self.kernels) - 1, 0)
         for name, buffer in self.buffers.items():
             last = end if buffer.last is None or name in self.returned else max(buffer.last, buffer.first)
-            yield BufferLife(name, buffer.type.bytes if buffer.type else None, buffer.first, last, buffer.reuses)
+            yield BufferLife(name, buffer.bytes, buffer.first, last, buffer.reuses)
 
     def _assign(self, statement: ast.Assign) -> None:
         target, value = statement.targets[0], statement.value
@@ -196,6 +205,12 @@ class _CallReader:
             return
         if isinstance(value, ast.Name) and value.id in self.buffers:  # "buf1 = buf0; del buf0  # reuse"
             self._alias(target.id, value.id, None, reuse=True)
+        elif isinstance(value, ast.Subscript) and isinstance(value.value, ast.Name) and value.value.id in self.buffers:
+            whole = self.buffers[value.value.id]  # "buf1 = buf0[0]": a part of a tuple
+            index = value.slice.value if isinstance(value.slice, ast.Constant) else None
+            part = whole.parts.get(index) if isinstance(index, int) else None
+            owner = whole.root or value.value.id
+            self.buffers[target.id] = _Buffer(part, len(self.kernels), reuses=owner, root=owner)
         elif isinstance(value, ast.Call):
             function = ast.unparse(value.func)
             if function.startswith("empty_strided"):
@@ -228,8 +243,10 @@ class _CallReader:
         comments = self.lines[self.previous_line : line - 1]
         nodes = self._nodes(name, comments)
         ops = self._ops(name, nodes, comments)
-        for result in results:  # its type: the first node of the graph in it that the result can be
-            self.buffers[result] = _Buffer(self._type_of_result(nodes, ops), len(self.kernels), root=result)
+        for result in results:
+            node = self._result_node(nodes, ops)
+            parts = _parts(self.graph, node) if self.graph and node else {}
+            self.buffers[result] = _Buffer(node.type if node else None, len(self.kernels), root=result, parts=parts)
         moved = self._bytes(call, results, source)
         places = {(node.file, node.line) for n in nodes if self.graph and (node := self.graph.by_name.get(n)) and node.line}
         self.kernels.append(Kernel(name, kind, self.phase, ops, nodes, moved, tuple(sorted(places)), source))
@@ -254,19 +271,21 @@ class _CallReader:
             return tuple(known[node].op if node in known else node for node in nodes)
         listed = _SUFFIX.match(name)
         if not listed:  # the comment above a library call also names what was fused into its operands
-            return (name.rpartition(".")[2],)
+            parts = name.split(".")
+            return (parts[3] if name.startswith("torch.ops.") and len(parts) > 3 else parts[-1],)
         for line in comments:
             original = _ORIGINAL.search(line)
             if original and original[1]:
                 return tuple(part.strip().partition(".")[2] or part.strip() for part in original[1].split(","))
         return _split_ops(listed[1])
 
-    def _type_of_result(self, nodes: tuple[str, ...], ops: tuple[str, ...]) -> TensorType | None:
+    def _result_node(self, nodes: tuple[str, ...], ops: tuple[str, ...]) -> Node | None:
+        """The node of the graph that a library call's result is: the first that it can be."""
         if self.graph is None:
             return None
         named = [self.graph.by_name[name] for name in nodes if name in self.graph.by_name]
         candidates = named or [node for node in self.graph.computing if node.op in ops]
-        return next((node.type for node in candidates if node.type is not None), None)
+        return next(iter(candidates), None)
 
     def _bytes(self, call: ast.Call, results: tuple[str, ...], source: str) -> int | None:
         total = 0
@@ -279,12 +298,22 @@ class _CallReader:
         signature = _SIGNATURE.search(source)  # what is changed in place stands first
         in_place = signature[1].count("in_out_ptr") if signature else 0
         for index, name in enumerate([*touched, *results]):
-            kind = self.buffers[name].type if name in self.buffers else self.inputs[name]
-            size = kind.bytes if kind else None
+            given = self.buffers[name] if name in self.buffers else self.inputs[name]
+            size = given.bytes if given else None
             if size is None:
                 return None
             total += size * (2 if index < in_place else 1)
         return total
+
+
+def _parts(graph: Graph, node: Node) -> dict[int, TensorType]:
+    """The tensors that are taken out of a node whose result is a tuple, by index."""
+    found: dict[int, TensorType] = {}
+    for user in graph.nodes:
+        taken = re.fullmatch(rf"{re.escape(node.name)}\[(\d+)\]", user.text)
+        if taken and user.type is not None:
+            found[int(taken[1])] = user.type
+    return found
 
 
 def _literal_type(call: ast.Call) -> TensorType | None:
