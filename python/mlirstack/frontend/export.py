@@ -23,6 +23,7 @@ from torch.utils import _pytree as pytree
 from mlirstack.errors import SourceLine, UnsupportedError, UnsupportedOp, UsageError
 from mlirstack.frontend import program as contract
 from mlirstack.frontend import trees
+from mlirstack.frontend.containers import register_containers
 from mlirstack.frontend.decompositions import decomposition_table
 from mlirstack.frontend.dynamic import AxisSpec, DimensionNames, leaf_axes, tile_small_axes
 from mlirstack.frontend.dynamic_views import rewrite_dynamic_views
@@ -111,6 +112,7 @@ def _capture(
         axes = leaf_axes(model, args, kwargs, shapes)
         leaves = tile_small_axes(leaves, axes)
     args, kwargs = pytree.tree_unflatten(_distinct(leaves), spec)
+    register_containers(model)
     failures: list[Exception] = []
     # Tracing the Python code is quick and permissive; the strict tracer also takes scalars read from tensors (.item()).
     for strict in (False, True):
