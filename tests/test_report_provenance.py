@@ -122,8 +122,9 @@ def test_kernels_hold_exactly_the_nodes_they_compute(cpu: DumpFiles, cpu_lines: 
 
 
 @pytest.mark.target
-def test_ptx_and_sass_know_the_lines(tmp_path: Path) -> None:
-    dump = dump_for(tmp_path, "cuda:sm_90a")
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])  # their relocations differ
+def test_ptx_and_sass_know_the_lines(arch: str, tmp_path: Path) -> None:
+    dump = dump_for(tmp_path, f"cuda:{arch}")
     provenance = provenance_of(dump)
     for stage in ("nvvm", "llvmir", "ptx", "sass"):
         assert (provenance.stages[stage].share or 0) >= 0.95, stage

@@ -170,7 +170,9 @@ def cubin_lines(cubin: bytes) -> dict[str, LineTable]:
     """
     elf = _elf(cubin)
     section = elf.get_section_by_name(".nv_debug_line_sass")
-    relocations = elf.get_section_by_name(".rela.nv_debug_line_sass")
+    # Up to sm_8x relocations have no addend.
+    names = (".rela.nv_debug_line_sass", ".rel.nv_debug_line_sass")
+    relocations = next((found for found in map(elf.get_section_by_name, names) if found is not None), None)
     if section is None or relocations is None:
         return {}
     symbols = elf.get_section_by_name(".symtab")
