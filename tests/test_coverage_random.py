@@ -78,6 +78,18 @@ def test_orders_without_replacement_repeat_nothing():
     assert sorted(chosen.tolist()) == [0, 1, 2]
 
 
+def test_dropout_in_attention_drops_weights_and_keeps_the_mean():
+    class Attention(nn.Module):
+        def forward(self, q, v):
+            return nn.functional.scaled_dot_product_attention(q, q, v, dropout_p=0.5)
+
+    q, v = torch.zeros(1, 8, 64, 4), torch.ones(1, 8, 64, 4)
+    found = ms.compile(Attention(), (q, v), allow_random=True)(q, v)
+    # Each result is the sum of 64 weights 1/64, of which half are dropped and the others doubled.
+    assert found.mean().item() == pytest.approx(1.0, abs=5 * 64**-0.5 / 512**0.5)
+    assert found[..., 0].std().item() == pytest.approx(64**-0.5, rel=0.2)
+
+
 def test_the_generator_is_philox():
     """Random123's known answer for counter 0 and key 0: its first word is 0x6627e8d5."""
 

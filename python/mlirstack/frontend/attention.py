@@ -27,10 +27,9 @@ def scaled_dot_product_attention(
     """``softmax(query @ key.T * scale + mask) @ value`` over ``[..., heads, length, head size]``.
 
     ``attn_mask`` is boolean (True: attend) or added to the scores.  A query whose keys are all masked gives zeros, as in
-    eager.  With ``enable_gqa`` each head of ``key`` and ``value`` serves a group of heads of ``query``.  ``dropout_p`` is
-    refused earlier, by :mod:`mlirstack.frontend.randomness`.
+    eager.  With ``enable_gqa`` each head of ``key`` and ``value`` serves a group of heads of ``query``.  Dropout is
+    refused earlier, by :mod:`mlirstack.frontend.randomness`, unless the program may draw numbers of its own.
     """
-    del dropout_p
     compute = torch.float32 if query.dtype in (torch.float16, torch.bfloat16) else query.dtype
     q, k, v = query.to(compute), key.to(compute), value.to(compute)
     if enable_gqa:
@@ -49,6 +48,8 @@ def scaled_dot_product_attention(
         # Not "== -infinity": the maximum on the way through TOSA never falls below the lowest finite number.
         nothing = torch.amax(scores, dim=-1, keepdim=True) <= torch.finfo(compute).min
         weights = torch.where(nothing, 0.0, torch.softmax(scores, dim=-1))
+    if dropout_p > 0:
+        weights = torch.native_dropout(weights, dropout_p, True)[0]
     return _like_eager(torch.matmul(weights, v).to(query.dtype), query, value)
 
 
