@@ -126,8 +126,10 @@ def test_kernels_hold_exactly_the_nodes_they_compute(cpu: DumpFiles, cpu_lines: 
 def test_ptx_and_sass_know_the_lines(arch: str, tmp_path: Path) -> None:
     dump = dump_for(tmp_path, f"cuda:{arch}")
     provenance = provenance_of(dump)
-    for stage in ("nvvm", "llvmir", "ptx", "sass"):
-        assert (provenance.stages[stage].share or 0) >= 0.95, stage
+    shares = {stage: provenance.stages[stage].share or 0 for stage in ("nvvm", "llvmir", "ptx", "sass")}
+    assert (shares["nvvm"], shares["llvmir"]) == (1.0, 1.0)
+    # LLVM gives what it merges from two lines none; ptxas fills the end of a kernel up with instructions that do nothing.
+    assert shares["ptx"] >= 0.95 and shares["sass"] >= 0.95, shares
     assert any("MUFU.EX2" in line for line in lines_from(dump, provenance, "sass", "gate"))
     assert not any("MUFU.EX2" in line for line in lines_from(dump, provenance, "sass", "second"))
     assert any("ex2" in line for line in lines_from(dump, provenance, "ptx", "gate"))

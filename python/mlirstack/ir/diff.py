@@ -40,7 +40,7 @@ def compare_lines(a: Sequence[str], b: Sequence[str]) -> list[Run]:
     """The runs that lead from ``a`` to ``b``, in order; all lines of both are in exactly one run."""
     keys_a, keys_b = [_NAME.sub("%", line) for line in a], [_NAME.sub("%", line) for line in b]
     first, last = _common_ends(keys_a, keys_b)
-    # What is popular in a long text (a thousand multiply-adds) would be matched with each of its like: autojunk leaves it out.
+    # What is popular in a long text (a thousand multiply-adds) would be matched with each of its like; autojunk prevents it.
     matcher = difflib.SequenceMatcher(None, keys_a[first : len(a) - last], keys_b[first : len(b) - last])
     blocks = [(0, 0, first)] if first else []
     blocks += [(i + first, j + first, size) for i, j, size in matcher.get_matching_blocks() if size]

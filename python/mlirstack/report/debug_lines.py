@@ -176,7 +176,9 @@ def cubin_lines(cubin: bytes) -> dict[str, LineTable]:
     if section is None or relocations is None:
         return {}
     symbols = elf.get_section_by_name(".symtab")
-    kernels = [symbols.get_symbol(r["r_info_sym"]).name for r in relocations.iter_relocations()]
+    # One relocation a sequence, where its address stands; they are listed in any order.
+    by_place = sorted(relocations.iter_relocations(), key=lambda relocation: relocation["r_offset"])
+    kernels = [symbols.get_symbol(relocation["r_info_sym"]).name for relocation in by_place]
     sequences: list[list[tuple[int, SourceLine | None]]] = [[]]
     for row in _rows(_line_program(section.data())):
         sequences[-1].append(row)
