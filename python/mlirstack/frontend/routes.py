@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -41,7 +42,7 @@ _NOT_IN_TOSA = {
 }
 
 # Arithmetic on integers that torch-mlir's conversion to TOSA does in narrower types than torch.
-_WRONG_INTEGERS_IN_TOSA = {
+_WRONG_INTEGERS_IN_TOSA: dict[Any, tuple[tuple[str, ...], str]] = {
     **dict.fromkeys(
         (torch.ops.aten.add, torch.ops.aten.sub, torch.ops.aten.rsub),
         (("int64",), "TOSA adds and subtracts in int32: large numbers would be cut off"),
@@ -50,7 +51,7 @@ _WRONG_INTEGERS_IN_TOSA = {
 }
 
 # What TOSA says right, but takes apart into so many ops that the linalg route is tried first.
-_BETTER_IN_LINALG = {
+_BETTER_IN_LINALG: dict[Any, str] = {
     torch.ops.aten.sort: "TOSA has no sort: it would become a minimum and a gather for every position",
     torch.ops.aten.topk: "TOSA has no sort: it would become a maximum and a gather for every position",
     torch.ops.aten.cumsum: "TOSA has no scan: it would become a sum for every position",
