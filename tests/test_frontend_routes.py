@@ -139,7 +139,23 @@ def test_dropout_in_eval_mode_is_no_randomness():
 
 
 def test_randomness_can_be_allowed_and_then_avoids_tosa():
-    assert choose_route(export(Random(), (X,), allow_random=True)).fallback == "linalg"
+    route = choose_route(export(Random(), (X,), allow_random=True))
+    assert route.name == "linalg" and "int64" in route.reason  # the generator counts in integers of 64 bits
+
+
+def test_integers_that_tosa_would_cut_or_round_avoid_it():
+    class Sum(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + 1
+
+    class Remainder(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x % 7
+
+    numbers = torch.arange(4)
+    assert choose_route(export(Sum(), (numbers,))).name == "linalg"
+    assert choose_route(export(Sum(), (numbers.int(),))).name == "tosa"
+    assert choose_route(export(Remainder(), (numbers.int(),))).name == "linalg"
 
 
 def test_modules_below_torch_have_one_way_left():

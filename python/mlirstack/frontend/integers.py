@@ -102,7 +102,7 @@ def _sum_of_truths(otherwise: Decomposition) -> Decomposition:
     def decomposition(x: Tensor, y: Any, **options: Any) -> Any:
         if x.dtype != torch.bool or not isinstance(y, Tensor) or y.dtype != torch.bool:
             return otherwise(x, y, **options)
-        return torch.logical_or(x, y) if options.get("alpha", 1) else x.expand(torch.broadcast_shapes(x.shape, y.shape))  # type: ignore[no-untyped-call]
+        return torch.logical_or(x, y if options.get("alpha", 1) else torch.zeros_like(y))
 
     return decomposition
 
