@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -14,6 +14,7 @@ aten = torch.ops.aten
 def add_gradient_decompositions(table: dict[Any, Callable[..., Any]]) -> None:
     """Add the decompositions of this module to ``table``."""
     table[aten.embedding_dense_backward.default] = _embedding_dense_backward
+    table[aten.convolution_backward.default] = _convolution_backward
 
 
 def _embedding_dense_backward(
@@ -31,6 +32,67 @@ def _embedding_dense_backward(
         rows = torch.where((flat == padding_idx).unsqueeze(-1), 0.0, rows)
     zeros = rows.new_zeros(num_weights, gradient.shape[-1])
     return zeros.index_put((flat,), rows, accumulate=True).to(gradient.dtype)
+
+
+def _convolution_backward(
+    gradient: Tensor,
+    x: Tensor,
+    weight: Tensor,
+    bias_sizes: Sequence[int] | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+    groups: int,
+    output_mask: Sequence[bool],
+) -> Any:
+    """Gradients of input, weight and bias of grouped and of transposed convolutions, by convolutions.
+
+    The plain ones are torch-mlir's.  The gradient of a convolution's input is the transposed convolution and the other way
+    round; that of the weight convolves the two outer tensors, with batch and channels in each other's place.
+    """
+    if groups == 1 and not transposed:
+        return NotImplemented
+    spatial = range(2, x.dim())
+    for_input = for_weight = for_bias = None
+    if output_mask[0]:
+        extra = [0] * len(stride)
+        if not transposed:  # what the stride left over at the end of the input
+            reached = [
+                (gradient.shape[d] - 1) * s - 2 * p + w * (weight.shape[d] - 1) + 1
+                for d, s, p, w in zip(spatial, stride, padding, dilation, strict=True)
+            ]
+            extra = [x.shape[d] - size for d, size in zip(spatial, reached, strict=True)]
+        for_input = aten.convolution(gradient, weight, None, stride, padding, dilation, not transposed, extra, groups)
+    if output_mask[1]:
+        inner, outer = (gradient, x) if transposed else (x, gradient)
+        for_weight = _weight_gradient(inner, outer, weight, stride, padding, dilation, groups)
+    if output_mask[2]:
+        for_bias = gradient.sum([0, *spatial])
+    return for_input, for_weight, for_bias
+
+
+def _weight_gradient(
+    x: Tensor,
+    gradient: Tensor,
+    weight: Tensor,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+) -> Tensor:
+    """Of the convolution from ``x`` ``[N, groups * I, ...]`` to ``gradient`` ``[N, groups * O, ...]``, as ``weight`` is."""
+    batch, channels = x.shape[:2]
+    spatial = list(range(2, x.dim()))
+    grouped = x.reshape(batch, groups, channels // groups, *x.shape[2:]).transpose(0, 2)  # [I, groups, N, ...]
+    images = grouped.reshape(channels // groups, groups * batch, *x.shape[2:])
+    kernels = gradient.transpose(0, 1)  # [groups * O, N, ...]
+    zero = [0] * len(spatial)
+    found = aten.convolution(images, kernels, None, dilation, padding, stride, False, zero, groups)  # [I, groups * O, ...]
+    for axis in spatial:  # positions that the stride never reached
+        found = found.narrow(axis, 0, weight.shape[axis])
+    return found.transpose(0, 1)
 
 
 def _accumulation(dtype: torch.dtype) -> torch.dtype:

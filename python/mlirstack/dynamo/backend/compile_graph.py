@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from mlirstack.dynamo.backend.graph_program import GraphOutput, GraphProgram, SymbolSource, graph_program
 from mlirstack.dynamo.backend.options import BackendOptions
-from mlirstack.errors import MlirstackError, TargetUnavailableError
+from mlirstack.errors import MlirstackError, TargetUnavailableError, UnsupportedError
 from mlirstack.lowering import LowerOptions, build_program
 from mlirstack.targets.base import Executable
 from mlirstack.targets.registry import create_target
@@ -72,11 +72,18 @@ def compile_graph(module: fx.GraphModule, kind: str, options: BackendOptions) ->
             function, route = _load(described, target, options)
     except MlirstackError as error:
         seconds = time.perf_counter() - started
-        reason = str(error).strip().splitlines()[0]
-        _GRAPHS.append(CompiledGraph(name, kind, "fallback", target, operations, seconds, reason=reason, error=error))
+        _GRAPHS.append(CompiledGraph(name, kind, "fallback", target, operations, seconds, reason=why(error), error=error))
         raise
     _GRAPHS.append(CompiledGraph(name, kind, "compiled", target, operations, time.perf_counter() - started, route))
     return function
+
+
+def why(error: MlirstackError) -> str:
+    """The reason of a fallback in one line: the first operations that are to blame, or the message."""
+    ops = error.ops if isinstance(error, UnsupportedError) else ()
+    if not ops:
+        return str(error).strip().splitlines()[0]
+    return "; ".join(f"{op.op} {op.reason}" for op in ops[:3]) + (f"; and {len(ops) - 3} more" if len(ops) > 3 else "")
 
 
 def _device_of(module: fx.GraphModule) -> str:

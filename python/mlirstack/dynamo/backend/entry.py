@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import fx
 
-from mlirstack.dynamo.backend.compile_graph import GraphFunction, compile_graph
+from mlirstack.dynamo.backend.compile_graph import GraphFunction, compile_graph, why
 from mlirstack.dynamo.backend.options import BackendOptions, read_options
 from mlirstack.errors import MlirstackError, UsageError
 from mlirstack.frontend.decompositions import decomposition_table
@@ -45,7 +45,7 @@ def mlirstack(
         error = failure.error
     if chosen.fallback == "error":
         raise error
-    log.warning("a graph runs in %s: %s", chosen.fallback, str(error).splitlines()[0])
+    log.warning("a graph runs in %s: %s", chosen.fallback, why(error))
     if chosen.fallback == "inductor" and not _is_random(error):
         from torch._inductor.compile_fx import compile_fx
 
@@ -81,7 +81,7 @@ def _through_aot_autograd(module: fx.GraphModule, example_inputs: Sequence[Any],
         except MlirstackError as error:
             if options.fallback == "error":
                 raise
-            log.warning("a backward graph runs in %s: %s", options.fallback, str(error).splitlines()[0])
+            log.warning("a backward graph runs in %s: %s", options.fallback, why(error))
             return _run_elsewhere(graph, inputs, options.fallback)
 
     through = aot_autograd(
