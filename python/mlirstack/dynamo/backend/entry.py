@@ -49,7 +49,8 @@ def mlirstack(
     if chosen.fallback == "inductor" and not _is_random(error):
         from torch._inductor.compile_fx import compile_fx
 
-        return compile_fx(module, list(example_inputs))
+        compiled: Compiled = compile_fx(module, list(example_inputs))  # type: ignore[assignment]
+        return compiled
     return module.forward
 
 
@@ -101,8 +102,8 @@ def _run_elsewhere(graph: fx.GraphModule, inputs: Sequence[Any], fallback: str) 
     if fallback == "inductor":
         from torch._inductor.compile_fx import compile_fx_inner
 
-        return compile_fx_inner(graph, list(inputs))  # type: ignore[return-value]
-    from torch._functorch.aot_autograd import make_boxed_func
+        return compile_fx_inner(graph, list(inputs))
+    from torch._functorch._aot_autograd.utils import make_boxed_func
 
     return make_boxed_func(graph.forward)
 
