@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ import mlirstack as ms
 from mlirstack import zoo
 from mlirstack.bindings import ir
 from mlirstack.ir.ops import function
+from mlirstack.passes.cuda import map_kernels
 from mlirstack.schedules.cuda.attention import attention_layout
 from mlirstack.schedules.cuda.attention.attention_choice import candidates
 from mlirstack.schedules.cuda.attention.attention_claim import claim
@@ -27,6 +28,7 @@ from mlirstack.schedules.cuda.attention.attention_match import Attention as Atte
 from mlirstack.schedules.cuda.attention.attention_match import find, match
 from mlirstack.schedules.cuda.attention.attention_scores import scores_of
 from mlirstack.schedules.cuda.device import device_of
+from mlirstack.schedules.cuda.emitter import Choice
 from mlirstack.schedules.cuda.graph import KernelGraph
 
 BF16, F16, F32 = torch.bfloat16, torch.float16, torch.float32
@@ -236,6 +238,36 @@ def test_kernel_computes_what_eager_does(case: Case) -> None:
     error = (got.double() - expected).norm() / expected.norm()
     assert kernels_in(lowering) == [case.kernel]
     assert error < TOLERANCE[got.dtype]
+
+
+@pytest.mark.portable
+@pytest.mark.parametrize(
+    ("compute", "shape", "keys", "changes"),
+    [
+        (causal, (1, 4, 200, 64), 256, {"ordered": True, "heads": 4}),
+        (causal, (1, 2, 300, 128), 120, {"ordered": False, "heads": 2}),
+        (scaled_dot_product_attention, (1, 2, 200, 64), 256, {"ordered": True, "consumers": 3}),
+    ],
+    ids=["heads_together", "few_keys", "three_in_turns"],
+)
+def test_blocks_that_stay_for_several_tiles(
+    compute: Callable[..., Tensor],
+    shape: tuple[int, ...],
+    keys: int,
+    changes: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    torch.manual_seed(0)
+    inputs = [torch.randn(shape, dtype=BF16), *(torch.randn(*shape[:2], keys, shape[3], dtype=BF16) for _ in range(2))]
+    device = replace(device_of("sm_90a"), multiprocessors=2)
+    lowering, attention = found_in(compute, inputs)
+    with lowering.payload.context:
+        staying = next(choice for choice in candidates(attention, device) if choice.get("persistent"))
+    monkeypatch.setattr(map_kernels, "device_of", lambda arch: device)
+    monkeypatch.setattr(map_kernels, "choice_of", lambda function: Choice("attention", {**staying, **changes}))
+    got = run(compute, inputs, "sm_90a")
+    expected = compute(*(x.double() for x in inputs))
+    assert (got.double() - expected).norm() / expected.norm() < TOLERANCE[BF16]
 
 
 def kernels_in(lowering: ms.Lowering) -> list[str]:

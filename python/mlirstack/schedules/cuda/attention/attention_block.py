@@ -34,8 +34,10 @@ class Plan:
     stages: int  # buffers for tiles of K, and for those of V
     persistent: bool  # as many blocks as multiprocessors, each with several tiles; else one block per tile
     blocks: int = 1  # of a multiprocessor
-    polynomial: int = 0  # every so many exponentials one is computed by multiply-adds; 0: none
     output_in_query: bool = False
+    query_stages: int = 1  # buffers for tiles of Q: with two the next tile's is there when this one ends
+    ordered: bool = False  # warpgroups start their products in turns, so that one multiplies while others exponentiate
+    heads: int = 1  # heads whose tiles are taken together, the longest ones first
 
     @property
     def rows(self) -> int:
@@ -44,7 +46,7 @@ class Plan:
 
     @property
     def query_bytes(self) -> int:
-        """Shared memory of Q."""
+        """Shared memory of one tile of Q."""
         return _chunks(self.attention.width) * self.rows * SWIZZLE
 
     @property
@@ -63,15 +65,19 @@ class Plan:
         return _chunks(self.attention.value_width) * self.rows * SWIZZLE
 
     @property
+    def input_bytes(self) -> int:
+        """Shared memory of all tiles of Q, K and V."""
+        return self.query_stages * self.query_bytes + self.stages * (self.key_bytes + self.value_bytes)
+
+    @property
     def output_offset(self) -> int:
-        """Where in shared memory that is."""
-        return 0 if self.output_in_query else self.query_bytes + self.stages * (self.key_bytes + self.value_bytes)
+        """Where in shared memory the rows of the output are."""
+        return 0 if self.output_in_query else self.input_bytes
 
     @property
     def barrier_offset(self) -> int:
         """Where in shared memory the barriers are."""
-        tiles = self.query_bytes + self.stages * (self.key_bytes + self.value_bytes)
-        return tiles if self.output_in_query else tiles + self.output_bytes
+        return self.input_bytes + (0 if self.output_in_query else self.output_bytes)
 
     @property
     def threads(self) -> int:
@@ -81,7 +87,14 @@ class Plan:
     @property
     def shared_bytes(self) -> int:
         """Dynamic shared memory of a block."""
-        return self.barrier_offset + Ring.bytes(1) + 2 * Ring.bytes(self.stages)
+        return self.barrier_offset + Ring.bytes(self.query_stages) + 2 * Ring.bytes(self.stages)
+
+    def sees_half(self, edge: int | None) -> bool:
+        """Does the first of two consumers see only half of the keys of the first tile, whose diagonal is the causal edge?"""
+        attention = self.attention
+        if self.consumers != 2 or self.rows != self.keys or edge is None or edge % self.keys:
+            return False
+        return -(-attention.rows // self.rows) * self.rows + edge <= -(-attention.keys // self.keys) * self.keys
 
     @property
     def tiles(self) -> int:
@@ -163,15 +176,15 @@ class Block:
         self.value = TiledOperand.of(kernel, attention.value, KEY, plan.element, plan.keys)
         self.output = TiledOperand.of(kernel, attention.output, ROW, plan.element, WGMMA_ROWS)
         self.masks = Masks.of(kernel, scores)
-        self.key_offset = plan.query_bytes
+        self.key_offset = plan.query_stages * plan.query_bytes
         self.value_offset = self.key_offset + plan.stages * plan.key_bytes
 
     def open(self) -> None:
-        """Shared memory and the three rings of barriers: Q (one buffer), K and V."""
+        """Shared memory and the three rings of barriers: Q, K and V."""
         kernel, plan = self.kernel, self.plan
         self.shared = kernel.shared()
         rings, place = list[Ring](), plan.barrier_offset
-        for stages in (1, plan.stages, plan.stages):
+        for stages in (plan.query_stages, plan.stages, plan.stages):
             rings.append(Ring(kernel, kernel.offset(self.shared, place), stages, plan.consumers))
             place += Ring.bytes(stages)
         self.query_ring, self.key_ring, self.value_ring = rings
@@ -186,7 +199,7 @@ class Block:
         kernel.loop(block, self.plan.tiles, step, carried, lambda number, *inner: body(self._tile(number), *inner))
 
     def _tile(self, number: Int) -> Tile:
-        return tile_of(self.kernel, self.scores, self.plan.rows, self.plan.keys, number)
+        return tile_of(self.kernel, self.scores, self.plan.rows, self.plan.keys, number, self.plan.heads)
 
 
 def _chunks(width: int) -> int:

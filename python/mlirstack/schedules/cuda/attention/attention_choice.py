@@ -11,7 +11,7 @@ from mlirstack.bindings import ir
 from mlirstack.schedules.cuda.attention import attention_fma, attention_mma
 from mlirstack.schedules.cuda.attention.attention_block import Plan, can_copy
 from mlirstack.schedules.cuda.attention.attention_match import KEY, ROW, Attention
-from mlirstack.schedules.cuda.attention.attention_scores import Scores, scores_of
+from mlirstack.schedules.cuda.attention.attention_scores import Scores, key_tiles, scores_of
 from mlirstack.schedules.cuda.attention.attention_split import grouped
 from mlirstack.schedules.cuda.device import Device
 from mlirstack.schedules.cuda.emitter import Parameters
@@ -21,8 +21,11 @@ _FEW_ROWS = 16  # queries of heads that share K and V: one fragment
 _MANY_KEYS = 256
 _DIVIDED_KEYS = 64  # of a tile, where keys are divided
 _EFFICIENCY = {1: 0.65, 2: 0.92, 3: 1.0}  # of warpgroups that compute in one block, where all blocks are full
+_STAYING = 1.12  # how much more efficient two warpgroups are whose blocks stay for several causal tiles, or read masks
+_MIDDLING_KEYS, _LONGEST_STAY = 4096, 8192  # keys up to which that is so, and up to which causal blocks stay at all
 _MANY_WAVES = 4  # from here on it does not matter whether the last wave of blocks is full
-_SHORT = 1 << 16  # keys times width below which blocks stay for several tiles
+_CACHE = 24 << 20  # bytes of the L2 cache for K and V of the heads that are being worked on
+_TILE_COST = 1.0  # what a tile of query rows costs besides its tiles of keys, in those
 
 
 def candidates(attention: Attention, device: Device) -> list[Parameters]:
@@ -110,24 +113,45 @@ def _fits_wgmma(attention: Attention, device: Device) -> bool:
 
 def _wgmma_candidates(attention: Attention, device: Device) -> list[Parameters]:
     scores, found = scores_of(attention), list[Parameters]()
-    shapes = sorted(_shapes(attention), key=lambda shape: _time(attention, shape[0], shape[1], device))
+    shapes = sorted(_shapes(attention), key=lambda shape: _time(scores, shape[0], shape[1], device))
     for consumers, blocks in shapes:
         for keys in _keys(scores, consumers, blocks):
             for persistent in _persistent(scores, consumers, blocks, device):
-                for polynomial in (0, 4) if scores.formula is None else (0,):
+                for ordered in _ordered(scores, consumers):
                     choice: Parameters = {
                         "kernel": "wgmma", "consumers": consumers, "blocks": blocks, "keys": keys, "stages": 2,
-                        "persistent": persistent, "polynomial": polynomial, "output_in_query": False,
+                        "persistent": persistent, "ordered": ordered,
+                        "heads": _heads_together(scores, 64 * consumers, keys, device) if persistent else 1,
                     }  # fmt: skip
                     found += _fitting(attention, choice, device)
     return found
 
 
+def _heads_together(scores: Scores, rows: int, keys: int, device: Device) -> int:
+    """Heads whose tiles blocks that stay go through together: as divides the work best, where tiles of a head differ.
+
+    Block b has tiles b, b + blocks, b + 2 · blocks, …; K and V of the heads should stay in the L2 cache meanwhile.
+    """
+    attention = scores.attention
+    if scores.edge is None:
+        return 1
+    row_tiles = -(-attention.rows // rows)
+    costs = [key_tiles(scores, rows, keys, row_tiles - 1 - block) + _TILE_COST for block in range(row_tiles)]
+    fitting = max(1, _CACHE // ((attention.width + attention.value_width) * 2 * attention.keys))
+    sizes = [heads for heads in range(1, min(fitting, attention.batch) + 1) if attention.batch % heads == 0]
+
+    def longest(heads: int) -> float:
+        order = [costs[member // heads] for member in range(row_tiles * heads)] * (attention.batch // heads)
+        return max(sum(order[block :: device.multiprocessors]) for block in range(device.multiprocessors))
+
+    return min(sizes, key=longest)
+
+
 def _fitting(attention: Attention, choice: Parameters, device: Device) -> Iterator[Parameters]:
-    """``choice`` if its tiles fit into shared memory, where need be with the output in the place of Q."""
+    """``choice`` if its tiles fit into shared memory, where need be with one buffer for Q, then the output in its place."""
     room = min(device.shared_per_block, device.shared_per_multiprocessor // int(choice["blocks"]) - 1024)
-    for in_query in (False, True):
-        altered = {**choice, "output_in_query": in_query}
+    for query_stages, in_query in ((2, False), (1, False), (1, True))[0 if choice["persistent"] else 1 :]:
+        altered = {**choice, "output_in_query": in_query, "query_stages": query_stages}
         if wgmma_plan(attention, altered).shared_bytes <= room:
             yield altered
             return
@@ -142,9 +166,11 @@ def wgmma_plan(attention: Attention, parameters: Parameters) -> Plan:
         blocks=int(parameters["blocks"]),
         keys=int(parameters["keys"]),
         stages=int(parameters["stages"]),
-        polynomial=int(parameters["polynomial"]),
         persistent=bool(parameters["persistent"]),
         output_in_query=bool(parameters["output_in_query"]),
+        query_stages=int(parameters["query_stages"]),
+        ordered=bool(parameters["ordered"]),
+        heads=int(parameters["heads"]),
     )
 
 
@@ -156,31 +182,47 @@ def _shapes(attention: Attention) -> list[tuple[int, int]]:
     return fitting or [(1, 1)]
 
 
-def _time(attention: Attention, consumers: int, blocks: int, device: Device) -> float:
+def _time(scores: Scores, consumers: int, blocks: int, device: Device) -> float:
     """Relative: waves of blocks, times the rows that a multiprocessor works on, over how well it does so."""
+    attention = scores.attention
     tiles, slots = -(-attention.rows // (64 * consumers)) * attention.batch, device.multiprocessors * blocks
     waves = tiles / slots
     if waves < _MANY_WAVES:
         waves = -(-tiles // slots)
-    return waves * consumers * blocks / _EFFICIENCY[min(3, consumers * blocks)] * (1.02 if blocks > 1 else 1.0)
+    efficiency = _EFFICIENCY[min(3, consumers * blocks)]
+    causal = scores.edge is not None and attention.keys <= _MIDDLING_KEYS
+    if consumers == 2 and tiles > slots and (causal or scores.formula is not None):
+        efficiency *= _STAYING
+    return waves * consumers * blocks / efficiency * (1.02 if blocks > 1 else 1.0)
 
 
 def _keys(scores: Scores, consumers: int, blocks: int) -> list[int]:
     """Keys of a tile: scores, weights, sums and what a formula reads must fit into registers."""
     wide = scores.attention.value_width > 128
     if scores.formula is not None:
-        return [64] if wide or consumers == 3 else [64, 128]
+        return [64] if wide or consumers == 3 else [128, 64]
     return [64] if wide else [128, 64]
 
 
 def _persistent(scores: Scores, consumers: int, blocks: int, device: Device) -> list[bool]:
-    """Tiles of unequal length balance better one by one; short ones of equal length overlap their begin with the end of the
-    one before.  Measured on an H200: with 512 keys (1024 at width 64) staying is 4 to 12 % faster, with more as much slower.
+    """Blocks that stay find their next Q, K and V in shared memory when a tile ends.
+
+    Measured on an H200: 30 % faster with 512 keys, 10 % with 2048.  Not for three warpgroups that compute: their 160
+    registers hold a loop over tiles with edges badly (half as fast), and long tiles need it less.
     """
     attention = scores.attention
     tiles = -(-attention.rows // (64 * consumers)) * attention.batch
-    crowded = consumers == 3 and scores.edge is not None  # 160 registers do not hold a loop over tiles as well
-    if tiles <= device.multiprocessors * blocks or crowded:
+    if tiles <= device.multiprocessors * blocks or (consumers == 3 and scores.edge is not None):
         return [False]
-    is_short = attention.keys * attention.width <= _SHORT
-    return [True, False] if scores.edge is None and is_short else [False, True]
+    too_long = scores.edge is not None and attention.keys > _LONGEST_STAY
+    one_query = attention.width > 128  # there is no room for a second one: nothing to gain
+    return [False, True] if consumers == 3 or too_long or one_query else [True, False]
+
+
+def _ordered(scores: Scores, consumers: int) -> list[bool]:
+    """Turns between warpgroups are worth 1 to 2 % where products are wide and tiles differ, and cost as much elsewhere."""
+    if consumers == 1:
+        return [False]
+    attention = scores.attention
+    gains = scores.edge is not None and 64 < attention.width <= 128 and attention.keys <= _MIDDLING_KEYS
+    return [True, False] if gains else [False, True]

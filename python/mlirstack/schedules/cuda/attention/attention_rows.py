@@ -21,8 +21,6 @@ from mlirstack.schedules.cuda.values import Float, Int, tree
 ROWS = 2  # rows of a fragment that a thread has a part of
 GROUP = 8  # columns of a group: a thread holds two of each row, next to each other
 QUAD = 4  # threads that share rows
-_ROUNDING = 1.5 * 2**23  # a sum with it is rounded to an integer
-_POWERS = (0.99992806, 0.69326097, 0.24261113, 0.055171669)  # 2ˣ on [-1/2, 1/2]: the polynomial of least relative error
 
 
 def fragment_rows(values: Sequence[Any]) -> list[list[Any]]:
@@ -61,18 +59,12 @@ class RowSoftmax:
     lanes: int = QUAD
     exact: bool = False
 
-    def update(
-        self, state: RowState, values: Sequence[Sequence[Float]], polynomial: int = 0
-    ) -> tuple[RowState, list[list[Float]], list[Float]]:
-        """With more scores: the new state, their weights, and what older weighted sums must be multiplied with.
-
-        ``polynomial``: every so many exponentials one is computed by multiply-adds, which else wait for the special
-        function unit; 0: none.
-        """
+    def update(self, state: RowState, values: Sequence[Sequence[Float]]) -> tuple[RowState, list[list[Float]], list[Float]]:
+        """With more scores: the new state, their weights, and what older weighted sums must be multiplied with."""
         maxima, sums, weights, corrections = [], [], [], []
         for old, total, row in zip(state.maxima, state.sums, values, strict=True):
             maximum = self.across_row(tree(Float.max_ignoring_nan, list(row)).max_ignoring_nan(old), Float.max_ignoring_nan)
-            current = self.exponentials(row, maximum, polynomial)
+            current = self.exponentials(row, maximum)
             correction = self.exponentials([old], maximum)[0]
             maxima.append(maximum)
             weights.append(current)
@@ -110,7 +102,7 @@ class RowSoftmax:
 
         return Float(across_lanes(self.kernel, [value.value], both, self.lanes)[0])
 
-    def exponentials(self, values: Sequence[Float], maximum: Float, polynomial: int = 0) -> list[Float]:
+    def exponentials(self, values: Sequence[Float], maximum: Float) -> list[Float]:
         """``exp(factor * (value - maximum))``; 0 for -inf, also where the maximum is -inf.
 
         Bare products take one fused instruction.  The scores of a formula may be as large as a mask of the lowest finite
@@ -123,31 +115,11 @@ class RowSoftmax:
         if self.scores.formula is not None:
             return [self._exp2((value - shift) * factor) for value in values]
         negative = shift * -factor
-        exponents = [value.fma(factor, negative) for value in values]
-        if not polynomial:
-            return [self._exp2(exponent) for exponent in exponents]
-        every = range(polynomial - 1, len(exponents), polynomial)
-        return [self._exp2_by_polynomial(x) if i in every else self._exp2(x) for i, x in enumerate(exponents)]
+        return [self._exp2(value.fma(factor, negative)) for value in values]
 
     def _exp2(self, value: Float) -> Float:
         # Results below 2⁻¹²⁶ become 0: next to the row's largest weight, which is 1, they are nothing.
         return Float(self.kernel.assembly("ex2.approx.ftz.f32 $0, $1;", "=f,f", [value], self.kernel.f32))
-
-    def _exp2_by_polynomial(self, value: Float) -> Float:
-        """2ˣ for x up to 0, with a relative error of 7.5e-5, a third of what rounding to f16 adds.
-
-        x is split into the nearest integer, which becomes an exponent, and the rest.  Below 2⁻¹²⁶ the result stays there.
-        """
-        arith, kernel = dialect("arith"), self.kernel
-        value = value.maximum(-126.0)
-        shifted = value + _ROUNDING  # the integer stands in the low bits
-        rest = value - (shifted - _ROUNDING)
-        result = kernel.real(_POWERS[-1])
-        for coefficient in reversed(_POWERS[:-1]):
-            result = result.fma(rest, coefficient)
-        bits = Int(arith.BitcastOp(kernel.i32, shifted.value).result)
-        power = (bits << 23) + (127 << 23)
-        return result * Float(arith.BitcastOp(kernel.f32, power.value).result)
 
     def _reciprocal(self, value: Float) -> Float:
         if self.exact:

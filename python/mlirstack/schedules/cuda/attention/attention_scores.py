@@ -157,11 +157,21 @@ def row_blocks(attention: Attention, rows: int) -> int:
     return -(-attention.rows // rows) * attention.batch
 
 
-def tile_of(kernel: Kernel, scores: Scores, rows: int, keys: int, number: Int) -> Tile:
-    """Tile ``number``: neighbours share K and V; of causal attention the longest ones come first."""
+def key_tiles(scores: Scores, rows: int, keys: int, block: int) -> int:
+    """Tiles of ``keys`` keys that the tile of ``rows`` query rows number ``block`` goes through."""
+    every = -(-scores.attention.keys // keys)
+    return every if scores.edge is None else min(every, ((block + 1) * rows + scores.edge + keys - 1) // keys)
+
+
+def tile_of(kernel: Kernel, scores: Scores, rows: int, keys: int, number: Int, heads: int = 1) -> Tile:
+    """Tile ``number``: neighbours share K and V; of causal attention the longest ones of a group of ``heads`` come first.
+
+    ``heads`` divides the number of (batch, head) pairs.
+    """
     attention, edge = scores.attention, scores.edge
     blocks, all_keys = -(-attention.rows // rows), -(-attention.keys // keys)
-    batch, block = number // blocks, number % blocks
+    group, member = number // (blocks * heads), number % (blocks * heads)
+    batch, block = group * heads + member % heads, member // heads
     if edge is None:
         return Tile(batch, block * rows, kernel.integer(all_keys), kernel.integer(1))
     first = (kernel.integer(blocks - 1) - block) * rows

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from mlirstack.schedules.cuda.attention.attention_block import CHUNK, Block, Plan, TiledOperand
@@ -24,6 +25,7 @@ from mlirstack.schedules.cuda.values import Float, Int
 _STEP = 16  # columns, or keys, that one wgmma multiplies
 # Registers of a thread, of the producer and of the consumers, by number of consumers and of blocks of a multiprocessor.
 _REGISTERS = {(1, 1): (56, 240), (1, 2): (24, 232), (2, 1): (24, 240), (3, 1): (32, 160)}
+_TURNS = 4  # first of the named barriers, one per consumer, that say whose turn it is; those before are for the output
 _STEP_BYTES = 32  # from one wgmma's columns of Q and K to the next one's
 _KEY_STEP_BYTES = _STEP * SWIZZLE  # from one wgmma's keys of V to the next one's
 
@@ -69,11 +71,13 @@ def _write(block: Block) -> None:
 def _produce(block: Block) -> None:
     """Start all copies of the block: per tile Q, then K and V of each tile of keys, as buffers become free."""
     kernel, plan = block.kernel, block.plan
-    zero = kernel.integer(0)
 
-    def tile_body(tile: Tile, index: Int, phase: Int, turn: Int) -> Sequence[Int]:
-        block.query_ring.wait_empty(Stage(zero, turn))
-        _copy(kernel, block.query, plan.query_bytes, block.shared, (tile.first_row, tile.batch), block.query_ring.full(0))
+    def tile_body(tile: Tile, index: Int, phase: Int, query_index: Int, query_phase: Int) -> Sequence[Int]:
+        query = Stage(query_index, query_phase)
+        block.query_ring.wait_empty(query)
+        place = kernel.offset(block.shared, query.index * plan.query_bytes)
+        full = block.query_ring.full(query.index)
+        _copy(kernel, block.query, plan.query_bytes, place, (tile.first_row, tile.batch), full)
 
         def keys_body(i: Int, index: Int, phase: Int) -> Sequence[Int]:
             stage, row = Stage(index, phase), (tile.count - 1 - i) * plan.keys
@@ -88,9 +92,10 @@ def _produce(block: Block) -> None:
             return following.index, following.phase
 
         index, phase = kernel.loop(0, tile.count, 1, [index, phase], keys_body)
-        return index, phase, turn ^ 1
+        following = block.query_ring.next(query)
+        return index, phase, following.index, following.phase
 
-    block.for_each_tile([zero, zero, zero], tile_body)
+    block.for_each_tile([kernel.integer(0)] * 4, tile_body)
 
 
 def _copy(kernel: Kernel, operand: TiledOperand, size: int, target: Any, where: tuple[Int, Int], barrier: Any) -> None:
@@ -139,17 +144,18 @@ class _Consumer:
 
     def run(self) -> None:
         """All tiles of the block."""
-        zero = self.kernel.integer(0)
-        self.block.for_each_tile([zero, zero, zero], self._tile)
+        if self.plan.ordered:
+            self.kernel.when(self.number.equals(0), lambda: self._let_follow(self.number))
+        self.block.for_each_tile([self.kernel.integer(0)] * 4, self._tile)
         self.kernel.when(self.is_first, lambda: hopper.wait_stores(0))
 
-    def _tile(self, tile: Tile, index: Int, phase: Int, turn: Int) -> Sequence[Int]:
+    def _tile(self, tile: Tile, index: Int, phase: Int, query_index: Int, query_phase: Int) -> Sequence[Int]:
         block, kernel = self.block, self.kernel
         row = tile.first_row + self.number * WGMMA_ROWS + (self.warp * 16 + self.lane // 4)
         self.rows = [row, row + 8]
         self.writer = ScoreWriter(kernel, block.scores, block.masks, tile.batch)
-        self.tile = tile
-        block.query_ring.wait_full(Stage(kernel.integer(0), turn))
+        self.tile, self.query = tile, Stage(query_index, query_phase)
+        block.query_ring.wait_full(self.query)
         running = self._first(Stage(index, phase))
         if block.scores.edge is not None:
             running = self._rest(kernel.integer(1), tile.edged, running, edges=True)
@@ -157,23 +163,40 @@ class _Consumer:
         else:
             running = self._rest(kernel.integer(1), tile.count, running, edges=False)
         if not self.plan.output_in_query:
-            self._release(block.query_ring.empty(0))
+            self._release(block.query_ring.empty(self.query.index))
         block.value_ring.wait_full(running.stage)
         sums = self._finished(self._weighted(running), self.plan.attention.value_width, 0)
         self._release(block.value_ring.empty(running.stage.index))
         self._store(tile, sums, self.softmax.reciprocals(running.rows))
-        following = block.value_ring.next(running.stage)
-        return following.index, following.phase, turn ^ 1
+        following, query = block.value_ring.next(running.stage), block.query_ring.next(self.query)
+        return following.index, following.phase, query.index, query.phase
 
     def _first(self, stage: Stage) -> _Running:
         """The first tile of keys: scores and weights."""
+        kernel, plan = self.kernel, self.plan
         self.block.key_ring.wait_full(stage)
-        products = self._finished(self._products(stage), self.plan.keys, 0)
+        if plan.sees_half(self.block.scores.edge):
+            types = [kernel.f32] * (2 * ROWS) + [kernel.i32] * (plan.keys // 4)
+            half, whole = (partial(self._first_weights, stage, keys) for keys in (plan.keys // 2, plan.keys))
+            found = kernel.either(self.number.equals(0), half, whole, types)
+        else:
+            found = self._first_weights(stage, plan.keys)
         self._release(self.block.key_ring.empty(stage.index))
-        scores = self._scores(products, self.kernel.integer(0), edges=True)
+        floats = [Float(value) for value in found[: 2 * ROWS]]
+        weights = [Int(value) for value in found[2 * ROWS :]]
+        zeros = [kernel.real(0.0)] * (plan.attention.value_width // 2)
+        return _Running(stage, RowState(floats[:ROWS], floats[ROWS:]), weights, zeros)
+
+    def _first_weights(self, stage: Stage, seen: int) -> list[Any]:
+        """Maxima, sums and packed weights of the first tile's ``seen`` first keys; the weights of the others are 0."""
+        products = self._finished(self._products(stage, seen), seen, 0)
+        ragged = self.plan.attention.keys % self.plan.keys != 0
+        edges = ragged or self.block.scores.edge is not None
+        scores = self._scores(products, self.kernel.integer(0), edges=edges)
         rows, weights, _ = self.softmax.update(RowState.start(self.kernel), scores)
-        zeros = [self.kernel.real(0.0)] * (self.plan.attention.value_width // 2)
-        return _Running(stage, rows, self.softmax.packed(weights, self.kind), zeros)
+        packed = self.softmax.packed(weights, self.kind)
+        packed += [self.kernel.integer(0)] * (self.plan.keys // 4 - len(packed))
+        return [value.value for value in (*rows.maxima, *rows.sums, *packed)]
 
     def _rest(self, low: Int, high: Int, running: _Running, *, edges: bool) -> _Running:
         """Tiles ``low`` to ``high``: the product of the next keys, and meanwhile the weighted sum of the last ones."""
@@ -183,13 +206,16 @@ class _Consumer:
             last = _Running.of(flat, len(running.weights))
             stage = block.key_ring.next(last.stage)
             block.key_ring.wait_full(stage)
-            products = self._products(stage)
+            if self.plan.ordered:
+                hopper.named_barrier(kernel, self.number + _TURNS, 2 * WARPGROUP)
+            products = self._products(stage, self.plan.keys)
             block.value_ring.wait_full(last.stage)
             sums = self._weighted(last)
+            if self.plan.ordered:
+                self._let_follow((self.number + 1) % self.plan.consumers)
             scores = self._scores(self._finished(products, self.plan.keys, 1), i, edges=edges)
             self._release(block.key_ring.empty(stage.index))
-            polynomial = 0 if edges else self.plan.polynomial  # it has no exact zero for what is masked
-            rows, weights, corrections = self.softmax.update(last.rows, scores, polynomial)
+            rows, weights, corrections = self.softmax.update(last.rows, scores)
             finished = self._finished(sums, self.plan.attention.value_width, 0)
             self._release(block.value_ring.empty(last.stage.index))
             corrected = [value * corrections[(i // 2) % ROWS] for i, value in enumerate(finished)]
@@ -197,12 +223,16 @@ class _Consumer:
 
         return _Running.of(kernel.loop(low, high, 1, running.flat(), body), len(running.weights))
 
-    def _products(self, stage: Stage) -> Any:
-        """Start Q Kᵀ of this consumer's rows and the keys in a buffer."""
+    def _let_follow(self, consumer: Int) -> None:
+        """It is this consumer's turn to start products."""
+        hopper.arrive_at_named_barrier(self.kernel, consumer + _TURNS, 2 * WARPGROUP)
+
+    def _products(self, stage: Stage, keys: int) -> Any:
+        """Start Q Kᵀ of this consumer's rows and the first ``keys`` keys in a buffer."""
         plan, width = self.plan, self.plan.attention.width
-        query = hopper.matrix_descriptor(self.base + self.own_rows, 16)
+        query = hopper.matrix_descriptor(self.base + (self.query.index * plan.query_bytes + self.own_rows), 16)
         key = hopper.matrix_descriptor(self.base + (stage.index * plan.key_bytes + self.block.key_offset), 16)
-        products = hopper.undefined_accumulators(plan.keys // 2)
+        products = hopper.undefined_accumulators(keys // 2)
         hopper.wgmma_fence()
         for column in range(0, width, _STEP):
             chunk, step = divmod(column, CHUNK)
@@ -210,7 +240,7 @@ class _Consumer:
                 descriptor + ((chunk * rows * SWIZZLE + step // _STEP * _STEP_BYTES) >> 4)
                 for descriptor, rows in ((query, plan.rows), (key, plan.keys))
             )
-            products = hopper.wgmma(products, left, right, plan.keys, self.operands, (True, True), fresh=column == 0)
+            products = hopper.wgmma(products, left, right, keys, self.operands, (True, True), fresh=column == 0)
         hopper.wgmma_commit()
         return products
 
@@ -240,7 +270,7 @@ class _Consumer:
     def _scores(self, products: list[Float], number: Int, *, edges: bool) -> list[list[Float]]:
         """The scores of tile ``number`` of keys, per row."""
         first = (self.tile.count - 1 - number) * self.plan.keys
-        keys = fragment_keys(first, self.lane % 4, self.plan.keys)
+        keys = fragment_keys(first, self.lane % 4, len(products) * 2)
         by_row = [value for row in fragment_rows(products) for value in row]
         written = self.writer.write(by_row, self.rows, keys, edges=edges)
         return [written[: len(written) // ROWS], written[len(written) // ROWS :]]
@@ -281,6 +311,6 @@ class _Consumer:
             hopper.commit_stores()
             if plan.output_in_query:
                 hopper.wait_stores(0)
-                hopper.arrive(self.block.query_ring.empty(0))
+                hopper.arrive(self.block.query_ring.empty(self.query.index))
 
         kernel.when(self.is_first, write)

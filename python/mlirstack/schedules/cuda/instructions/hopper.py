@@ -113,6 +113,8 @@ class Ring:
 
     def next(self, stage: Stage) -> Stage:
         """The next buffer."""
+        if self.stages == 1:
+            return Stage(stage.index, stage.phase ^ 1)
         following = stage.index + 1
         wraps = following.equals(self.stages)
         return Stage(wraps.select(self.kernel.integer(0), following), wraps.select(stage.phase ^ 1, stage.phase))
