@@ -80,6 +80,19 @@ def test_products_smaller_than_the_chip_get_small_tiles_or_share_k() -> None:
 
 
 @pytest.mark.portable
+def test_tiles_are_as_wide_as_gives_each_multiprocessor_one() -> None:
+    best = candidates(Product(1000, 1544, 2040))[0]
+    assert (best["rows"], best["columns"]) == (128, 104)  # 8 x 15 tiles; 8 x 13 of the usual width
+    assert all(int(c["columns"]) % 64 == 0 for c in candidates(Product(1000, 1544, 2048, b="kn")))
+
+
+@pytest.mark.portable
+def test_warpgroups_take_turns_only_where_each_gets_a_tile() -> None:
+    assert not any(c["pingpong"] for c in candidates(Product(1000, 1544, 2040)))
+    assert any(c["pingpong"] for c in candidates(Product(2048, 2048, 2048)))
+
+
+@pytest.mark.portable
 def test_candidates_differ() -> None:
     found = candidates(Product(2048, 2048, 2048))
     assert 8 <= len(found) <= 16
@@ -92,6 +105,12 @@ def test_two_blocks_share_a_factor_only_in_whole_boxes(layouts: dict[str, str], 
     # Rows that are contiguous come in boxes of 64: of one there is no half; blocks that copied nothing would wait forever.
     shared = [c for c in candidates(Product(1024, 1024, 1024, **layouts)) if c["multicast"] == side]
     assert all(int(c[size]) % 128 == 0 for c in shared)
+
+
+@pytest.mark.portable
+def test_halves_of_a_shared_factor_begin_where_the_swizzle_does() -> None:
+    shared = [c for c in candidates(Product(1000, 1544, 2040)) if c["multicast"] == "b"]
+    assert shared and all(int(c["columns"]) % 16 == 0 for c in shared)
 
 
 @pytest.mark.portable
@@ -217,6 +236,8 @@ TENSOR_CORE_CASES = [
     (Product(200, 264, 720, bias=True), tile(128, 128, 3, split=4)),
     (Product(500, 304, 264, bias=True), tile(128, 128, 4, pingpong=True)),
     (Product(500, 304, 264, "f16", "f32"), tile(64, 256, 3, multicast="b", pingpong=True)),
+    (Product(300, 305, 200, bias=True), tile(128, 104, 3)),
+    (Product(130, 304, 264, residual=True), tile(64, 112, 3)),
     (Product(133, 137, 75, residual=True), tile(128, 128, 3)),  # neither factor can be read where it lies
     (Product(133, 137, 75, b="kn", batch=(3,)), tile(64, 128, 3)),
     (Product(130, 264, 160, a="km", batch=(2, 2), shared=True), tile(64, 128, 3)),

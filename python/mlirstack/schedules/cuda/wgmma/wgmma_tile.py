@@ -18,6 +18,7 @@ from mlirstack.schedules.cuda.kernel import TensorMapLayout
 from mlirstack.schedules.cuda.product.access import Access
 from mlirstack.schedules.cuda.product.contraction import Contraction, Matrix
 
+_SWIZZLED_ROWS = 8  # of 128 bytes: what the swizzle permutes
 STORE_COLUMNS = 64  # columns of the epilogue that are computed before they are stored, at most
 STORE_BUFFER = WGMMA_ROWS * SWIZZLE  # bytes of a box on its way out: 64 rows of 128 bytes, or of 64
 PIECE_BYTES = 16 * WARPGROUP  # four accumulators of each thread of a warpgroup
@@ -220,12 +221,13 @@ class WgmmaProblem:
         return registers and tile.warpgroup_columns % 8 == 0 and self.shared_bytes <= device.shared_per_block
 
     def _shares_whole_boxes(self) -> bool:
-        """Has each of the two blocks that share a factor boxes of it to copy?  Along rows a box has 64 of them."""
+        """Has each of the two blocks that share a factor boxes of it to copy?  Along rows a box has 64 of them; along K a
+        multiple of 8, after which the swizzle begins anew."""
         tile = self.tile
         if tile.multicast == "none":
             return True
         shared, rows = (self.left_shared, tile.rows) if tile.multicast == "a" else (self.right_shared, tile.columns)
-        return shared.k_major or rows % (2 * shared.block_rows) == 0
+        return rows % (2 * (_SWIZZLED_ROWS if shared.k_major else shared.block_rows)) == 0
 
 
 def loadable(matrix: Matrix, operands: Operands) -> bool:
