@@ -215,14 +215,26 @@ def test_choices_follow_the_sizes() -> None:
     softmax, total = (lambda x: x.softmax(-1)), (lambda x: x.sum(-1))
     empty = torch.empty
     assert chosen(softmax, empty(1000, 64))[0]["team"] == 8  # several rows a warp
-    assert chosen(softmax, empty(1000, 1024))[0]["team"] == 32
+    assert chosen(softmax, empty(1000, 512))[0]["team"] == 32
+    assert chosen(softmax, empty(1000, 1024))[0]["team"] == 128
     assert chosen(softmax, empty(100, 4096))[0]["team"] == 512
-    assert chosen(softmax, empty(100, 32768))[0]["mode"] == "resident"
+    assert chosen(softmax, empty(100, 32768))[0]["cluster"] == 2
     assert chosen(softmax, empty(100, 65536))[0]["cluster"] == 4
     assert chosen(total, empty(3, 1 << 20))[0]["mode"] == "split"
     assert chosen(total, empty(4096, 4096))[0]["mode"] == "resident"
     assert chosen(torch.relu, empty(64, 64, dtype=BF16))[0]["vector"] == 8
-    assert chosen(torch.relu, empty(4096, 4096))[0]["stream"]
+    assert not chosen(torch.relu, empty(4096, 4096))[0]["stream"]
+
+
+@pytest.mark.portable
+def test_what_only_reduces_holds_no_rows() -> None:
+    across = chosen(lambda x: x.amax(1), torch.empty(64, 512, 4096))[0]
+    assert (across["mode"], across["team"]) == ("looped", 8)
+    first = chosen(lambda x: x.sum(0), torch.empty(32768, 4096))[0]
+    assert (first["mode"], first["splits"]) == ("split", 16)  # 32 blocks across: 512 of them, all at once
+    position, few = (chosen(lambda x: x.argmax(-1), torch.empty(rows, 4096))[0] for rows in (4096, 256))
+    assert (position["mode"], position["team"]) == ("looped", 32)  # positions are costly to combine across threads
+    assert few["team"] > 32
 
 
 @pytest.mark.portable

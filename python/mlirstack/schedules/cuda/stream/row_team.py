@@ -66,7 +66,7 @@ class RowTeam:
             schedule=SCHEDULE,
             suffix=suffix,
             cluster=shape.cluster,
-            min_blocks=2 if shape.cluster > 1 and shape.threads <= 512 else None,
+            min_blocks=max(1, 1024 // shape.threads) if shape.cluster > 1 else None,
         )
         self.bindings = Bindings(self.kernel, plan.graph, (access.tensor for access in accesses), plan.results)
         self.row_lanes = 1 if plan.along_columns else shape.vector

@@ -17,12 +17,13 @@ from mlirstack.schedules.cuda.graph import KernelGraph
 from mlirstack.schedules.cuda.instructions import vectors
 from mlirstack.schedules.cuda.instructions.reduce import WARP
 from mlirstack.schedules.cuda.stream import row_claim
+from mlirstack.schedules.cuda.stream.reductions import Selected
 from mlirstack.schedules.cuda.stream.row_kernel import RowKernel, allocate_partials
 from mlirstack.schedules.cuda.stream.row_plan import RowPlan, row_plan
 from mlirstack.schedules.cuda.stream.row_team import SCHEDULE, Shape
 
-STREAMED_BYTES = 32 << 20  # a kernel that moves more leaves nothing useful in the L2 cache (50 MB on an H200)
 _STEPS = 4  # steps of the loop of a block, where there is much to read
+_MANY_ROWS = 16  # for each multiprocessor: a warp for each row then keeps them busy
 _HELD = 64  # registers of a thread for values of the row; 32 in blocks of 1024, which have 64 registers a thread
 
 
@@ -99,18 +100,31 @@ def _parameters(mode: str, shape: Shape) -> Parameters:
 
 def _best(plan: RowPlan, device: Device) -> tuple[str, Shape]:
     """The way that the cost model finds best: what keeps all multiprocessors reading, with the fewest passes over memory."""
-    shape = Shape(256, 32, plan.vector(), 1, stream=plan.bytes > STREAMED_BYTES)
+    shape = Shape(256, 32, plan.vector(), 1)  # hints to evict first cost up to 5 % on an H200
     looped = _looped(plan, shape)
     if plan.can_split:
         split = _split(plan, looped, device)
         if split.splits > 1:
             return "split", split
+    if len(plan.waves) == 1 and not plan.full_results:  # nothing needs to stay in registers
+        if not plan.along_columns and plan.column_count > looped.team * looped.count:
+            return "looped", looped
+        if plan.along_columns and _meets_at_a_cost(plan) and plan.row_count >= _MANY_ROWS * device.multiprocessors:
+            return "looped", replace(looped, threads=128, team=WARP)
     for team in _teams(plan, shape.vector):
         resident = _resident(plan, shape, team)
         if resident is not None:
+            alone = resident.threads == 1024 and resident.count * resident.vector >= 32  # on its multiprocessor
+            if alone and len(plan.waves) > 1 and (clustered := _clustered(plan, shape, device)):
+                return "resident", clustered[0]  # two blocks: one reads while the other waits
             return "resident", resident
     clustered = _clustered(plan, shape, device)
     return ("resident", clustered[0]) if clustered else ("looped", looped)
+
+
+def _meets_at_a_cost(plan: RowPlan) -> bool:
+    """Does it take more than a few instructions to combine two partial results, as with a value and its position?"""
+    return any(isinstance(reduction, Selected) for reduction in plan.reductions)
 
 
 def _teams(plan: RowPlan, vector: int) -> list[int]:
@@ -123,8 +137,9 @@ def _teams(plan: RowPlan, vector: int) -> list[int]:
         return [team for team in (4, 8, 16, 32, 64, 128, 2, 1) if team <= 2 * plan.column_count]
     length = plan.column_count // vector
     if length <= 8 * WARP:
-        best = max(1, min(WARP, _power_of_two(-(-length // 2))))
-        return [best, *(team for team in (1, 2, 4, 8, 16, 32) if best < team <= length), 128]
+        best = max(1, min(WARP, _power_of_two(-(-length // 2)))) if length <= 6 * WARP else 128
+        others = [team for team in (1, 2, 4, 8, 16, 32) if min(best, WARP - 1) < team <= length]
+        return list(dict.fromkeys([best, *others, 128]))
     sizes = [team for team in (1024, 512, 256, 128) if 2 * team <= length]
     # Little waste first, then more threads.
     return sorted(sizes, key=lambda team: (-(-length // team) * team > 1.25 * length, -team))
@@ -182,17 +197,18 @@ def _looped(plan: RowPlan, shape: Shape) -> Shape:
 def _split(plan: RowPlan, shape: Shape, device: Device) -> Shape:
     """The kernel whose blocks share rows: several steps of the loop a block, and blocks for every multiprocessor.
 
-    Where there is much to read, many more blocks than can run at once, so that the last ones are a small part.
+    Where there is much to read along rows, many more blocks than can run at once, so that the last ones are a small part;
+    across rows, where partial results are more numerous, all run at once.
     """
     length = plan.column_count // (shape.vector if plan.along_columns else 1)
     rows = plan.row_count // (1 if plan.along_columns else shape.vector)
     blocks = -(-rows // shape.teams)
-    at_once = 2 * device.multiprocessors
+    at_once = (4 if not plan.along_columns and shape.count * shape.vector <= 32 else 2) * device.multiprocessors
     steps = max(1, length // (shape.team * shape.count))
     if blocks >= 2 * at_once or steps == 1:
         return shape
     splits = max(1, at_once // blocks)
-    if steps // splits > 32:
+    if plan.along_columns and steps // splits > 32:
         splits = steps // _STEPS
     each = -(-length // min(splits, steps))
     return replace(shape, splits=-(-length // each))

@@ -18,7 +18,7 @@ from mlirstack.schedules.cuda.graph import KernelGraph
 from mlirstack.schedules.cuda.instructions import vectors
 from mlirstack.schedules.cuda.instructions.vectors import Cache
 from mlirstack.schedules.cuda.kernel import Kernel
-from mlirstack.schedules.cuda.stream.elementwise import STREAMED_BYTES, Plan, plan_of
+from mlirstack.schedules.cuda.stream.elementwise import Plan, plan_of
 from mlirstack.schedules.cuda.stream.loops import Access, split_index, vector_limit
 from mlirstack.schedules.cuda.stream.tile import Bindings, Nest, Tile
 from mlirstack.schedules.cuda.values import Bool, Int
@@ -87,8 +87,7 @@ class Transpose:
             return []
         best = _parameters(turn)
         changes: list[Parameters] = [
-            {}, {"tile": 32}, {"threads": 128}, {"threads": 512}, {"tile": 32, "threads": 128},
-            {"stream": not best["stream"]},
+            {}, {"tile": 32}, {"threads": 128}, {"threads": 256}, {"tile": 32, "threads": 128}, {"stream": True},
         ]  # fmt: skip
         return list({tuple(sorted(p.items())): p for p in ({**best, **change} for change in changes)}.values())
 
@@ -101,7 +100,10 @@ class Transpose:
 
 def _parameters(turn: Turn) -> Parameters:
     wide = max(vectors.bytes_of(access.tensor.element) for access in turn.turned) == 8
-    return {"tile": 32 if wide else 64, "threads": 256, "stream": turn.plan.bytes > STREAMED_BYTES}
+    straight = [access for access in turn.plan.accesses if access not in turn.turned]
+    lanes = max(turn.vector(turn.source, turn.turned), turn.vector(turn.target, straight))
+    # At least two vectors a thread.
+    return {"tile": 32 if wide else 64, "threads": 512 if lanes <= 4 else 256, "stream": False}
 
 
 class _Writer:
