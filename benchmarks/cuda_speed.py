@@ -145,6 +145,7 @@ def measure_case(case: Case, directory: Path, compile_mode: str) -> dict[str, An
     """Accuracy and device time of one case: ours, eager, torch.compile."""
     import torch
 
+    from mlirstack.bundle.store import read_bundle
     from mlirstack.compare.device_timing import poison_memory, rotations, time_on_device
 
     module, inputs = case.make()
@@ -176,12 +177,11 @@ def measure_case(case: Case, directory: Path, compile_mode: str) -> dict[str, An
             compiled = torch.compile(eager, **options)
             contenders["compile"] = [lambda p=p, x=x: compiled(p, x) for p, x in data]
         seconds = {name: timing.median_s for name, timing in time_on_device(contenders).items()}
-    plan = json.loads((directory / "plan.json").read_text())
     return {
         "case": case.name, "group": case.group, "dtype": case.dtype, "bytes": case.bytes, "flops": case.flops,
         "error_ours": error, "error_eager": eager_error, "precision": precision,
         "ok": error <= max(4 * eager_error, 1e-6) and not math.isnan(error),
-        "compile_mode": compile_mode, "kernels": [kernel["schedule"] for kernel in plan["kernels"]],
+        "compile_mode": compile_mode, "kernels": [kernel["schedule"] for kernel in _kernels(read_bundle(directory).artifact)],
         **{f"{name}_s": value for name, value in seconds.items()},
     }  # fmt: skip
 
