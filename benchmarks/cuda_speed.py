@@ -181,7 +181,8 @@ def measure_case(case: Case, directory: Path, compile_mode: str) -> dict[str, An
         "case": case.name, "group": case.group, "dtype": case.dtype, "bytes": case.bytes, "flops": case.flops,
         "error_ours": error, "error_eager": eager_error, "precision": precision,
         "ok": error <= max(4 * eager_error, 1e-6) and not math.isnan(error),
-        "compile_mode": compile_mode, "kernels": [kernel["schedule"] for kernel in _kernels(read_bundle(directory).artifact)],
+        "compile_mode": compile_mode,
+        "kernels": [kernel["schedule"] for kernel in _kernels(read_bundle(directory).artifact)],
         **{f"{name}_s": value for name, value in seconds.items()},
     }  # fmt: skip
 
