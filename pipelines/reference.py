@@ -48,6 +48,8 @@ LOOPS: tuple[Step, ...] = (
     Pass("tm-tensor-to-loops", on=FUNCTION),
     Pass("refback-munge-memref-copy", on=FUNCTION),
     Pass("convert-linalg-to-loops", on=FUNCTION),
+    # Before the next pass, which would call a function for it that no library has.
+    Pass("math-expand-ops", {"ops": "rsqrt"}, on=FUNCTION),
     # Vectors of erf, tanh, … one number at a time: what takes them apart leaves vector ops, so it stands before LLVM.
     Pass("convert-math-to-libm"),
     Pass("canonicalize"),

@@ -71,6 +71,9 @@ def conclusions(found: Bisection) -> list[str]:
     if wrong is None:
         last = next((s.name for s in reversed(found.stages) if s.status == "ok"), None)
         lines.append(f"no stage is wrong, down to '{last}'" if last else "no stage could be executed")
+        failed = [stage.name for stage in found.stages if stage.status == "error"]
+        if failed and last:
+            lines.append(f"not known of {len(failed)}, which could not be executed: {', '.join(failed)}")
         return lines
     verdict = found[wrong]
     lines.append(f"first wrong stage: {wrong}: {verdict.symptom or verdict.reason}")
