@@ -196,7 +196,8 @@ class _Consumer:
         rows, weights, _ = self.softmax.update(RowState.start(self.kernel), scores)
         packed = self.softmax.packed(weights, self.kind)
         packed += [self.kernel.integer(0)] * (self.plan.keys // 4 - len(packed))
-        return [value.value for value in (*rows.maxima, *rows.sums, *packed)]
+        values: list[Any] = [*rows.maxima, *rows.sums, *packed]
+        return [value.value for value in values]
 
     def _rest(self, low: Int, high: Int, running: _Running, *, edges: bool) -> _Running:
         """Tiles ``low`` to ``high``: the product of the next keys, and meanwhile the weighted sum of the last ones."""
