@@ -114,3 +114,17 @@ def test_a_mean_over_windows_that_are_partly_outside() -> None:
     x = torch.randn(1, 1, 5, 6, generator=torch.Generator().manual_seed(0))
     pool = {"pool": lambda x: F.avg_pool2d(x, (2, 2), (3, 2), (1, 1), ceil_mode=True, count_include_pad=False)}
     assert_as_eager(pool, x)
+
+
+def test_a_scatter_may_count_its_dimension_from_the_end() -> None:
+    """Each of them ended the process."""
+    x = torch.randn(3, 4, generator=torch.Generator().manual_seed(0))
+    rows = torch.tensor([[2, 0, 0, 1], [0, 2, 1, 0], [1, 1, 2, 2]])
+    programs = {
+        "add": lambda x, i: torch.scatter_add(x, -2, i, x),
+        "add to a half": lambda x, i: torch.scatter_add(x.half(), -1, i, x.half()),
+        "put": lambda x, i: torch.scatter(x, -2, i, x),
+        "largest": lambda x, i: torch.scatter_reduce(x, -1, i, x, "amax", include_self=False),
+        "sum": lambda x, i: torch.scatter_reduce(x, -2, i, x, "sum"),
+    }
+    assert_as_eager(programs, x, rows)

@@ -1,6 +1,8 @@
-"""Decompositions for writes through a boolean mask: a selection, not a scatter to a number of places that depends on data.
+"""Decompositions for writes where data say: through a boolean mask, and along a dimension that is counted from the end.
 
-torch-mlir's scatter becomes invalid when a canonicalization folds the sizes of its operands.
+A mask selects, instead of scattering to a number of places that depends on data: torch-mlir's scatter becomes invalid when a
+canonicalization folds the sizes of its operands.  Its conversion of the scatters takes their dimension as an index without
+looking at its sign, and ends the process (torch-mlir 20261001, convert-torch-to-tmtensor).
 """
 
 from __future__ import annotations
@@ -14,6 +16,8 @@ from torch import Tensor
 Decomposition = Callable[..., Any]
 aten = torch.ops.aten
 
+_SCATTERS = (aten.scatter_add.default, aten.scatter.src, aten.scatter_reduce.two)
+
 
 def add_indexing_decompositions(table: dict[Any, Decomposition]) -> None:
     """Extend ``table``; what stands there already is kept for integer indices."""
@@ -25,6 +29,17 @@ def add_indexing_decompositions(table: dict[Any, Decomposition]) -> None:
         return otherwise(x, indices, values, accumulate) if otherwise else NotImplemented
 
     table[aten.index_put.default] = decomposition
+    for op in _SCATTERS:
+        table[op] = _counted_from_the_front(op, table.get(op))
+
+
+def _counted_from_the_front(op: Any, otherwise: Decomposition | None) -> Decomposition:
+    def decomposition(x: Tensor, dim: int, *args: Any, **kwargs: Any) -> Any:
+        if dim < 0:
+            return op(x, dim + max(x.dim(), 1), *args, **kwargs)
+        return otherwise(x, dim, *args, **kwargs) if otherwise else NotImplemented
+
+    return decomposition
 
 
 def _masked_put(x: Tensor, mask: Tensor, values: Tensor, accumulate: bool) -> Tensor:
