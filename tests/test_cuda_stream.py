@@ -110,8 +110,12 @@ CASES: dict[str, tuple[str, Callable[..., Any], tuple[torch.Tensor, ...]]] = {
     "transposed booleans": ("transpose", lambda x: x.t().contiguous(), (random(33, 70) > 0,)),
     "transposed doubles": ("transpose", lambda x: x.t().contiguous(), (random(33, 70, dtype=F64),)),
     "channels last": ("transpose", lambda x: x.permute(0, 2, 3, 1).contiguous(), (random(2, 24, 5, 8),)),
-    "two transposed inputs": ("transpose", lambda x, y: (x.t() * y.t() - 1).contiguous(), (random(40, 72), random(40, 72, dtype=BF16))),
-    "a transposed and a straight input": ("transpose", lambda x, y: (x.t() + y).contiguous(), (random(40, 72), random(72, 40))),
+    "two transposed inputs": (
+        "transpose", lambda x, y: (x.t() * y.t() - 1).contiguous(), (random(40, 72), random(40, 72, dtype=BF16)),
+    ),
+    "a transposed and a straight input": (
+        "transpose", lambda x, y: (x.t() + y).contiguous(), (random(40, 72), random(72, 40)),
+    ),
     "sums of rows": ("rows", lambda x: x.sum(-1), (random(33, 1024),)),
     "sums of f16": ("rows", lambda x: x.sum(-1), (random(33, 1024, dtype=F16),)),
     "products": ("rows", lambda x: x.prod(-1), (random(33, 20),)),
