@@ -11,7 +11,9 @@ from dataclasses import replace
 from mlirstack.errors import UsageError
 from mlirstack.passes.index_checks import ChecksOutOfKernels
 from mlirstack.passes.iree_compiler import PHASES
+from mlirstack.passes.iree_doubles import ExpandDoubles
 from mlirstack.passes.iree_phase import VMFB, IreePhase
+from mlirstack.passes.iree_targets import CPU
 from mlirstack.passes.simplify import SimplifyLinalg
 from mlirstack.pipeline.stage import Pipeline, Stage
 from mlirstack.pipeline.step import Pass
@@ -42,6 +44,8 @@ def iree_pipeline(name: str, route: str, level: str, settings: IreePhase) -> Pip
             # IREE drops assertions inside kernels, and keeps those between them.
             ChecksOutOfKernels(),
             OutputChannelsLast(),
+            # Code for processors is linked with no mathematical library.
+            *((ExpandDoubles(),) if settings.backend == CPU else ()),
             Pass("canonicalize"),
             Pass("cse"),
         ),

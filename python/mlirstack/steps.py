@@ -42,6 +42,7 @@ STEPS: dict[str, str] = {
     "mlirstack-hoist-accumulators": "mlirstack.passes.cuda.accumulators:HoistAccumulators",
     "mlirstack-hoist-parameters": "mlirstack.passes.hoist_parameters:HoistParameters",
     "mlirstack-import-fx": "mlirstack.frontend.import_fx:ImportFx",
+    "mlirstack-iree-doubles": "mlirstack.passes.iree_doubles:ExpandDoubles",
     "mlirstack-iree-output-channels-last": "mlirstack.schedules.iree:OutputChannelsLast",
     "mlirstack-launches": "mlirstack.passes.cuda.launches:InlineLaunches",
     "mlirstack-merge-reductions": "mlirstack.passes.cuda.merge_reductions:MergeReductions",

@@ -18,7 +18,7 @@ from functools import cached_property
 from typing import Any
 
 from mlirstack.bindings import PassManager, dialect, ir
-from mlirstack.errors import Diagnostic, MlirstackError, SourceLine, StageError
+from mlirstack.errors import Diagnostic, MlirstackError, SourceLine, StageError, UnsupportedError
 from mlirstack.ir.diagnostics import collect_diagnostics
 from mlirstack.ir.foreign import ForeignModule
 from mlirstack.ir.ops import op_counts
@@ -222,6 +222,8 @@ def _run_python(step: Step, payload: Payload, tell: Any) -> Payload:
                 raise _Failure(_first_error(diagnostics) or str(error), tuple(diagnostics), step.name) from None
         if not valid or _first_error(diagnostics) is not None:
             raise _Failure(_first_error(diagnostics) or "the module is invalid afterwards", tuple(diagnostics), step.name)
+    except UnsupportedError:  # names the user's lines already: not a failure of the stage
+        raise
     except StageError as error:  # raised by a step itself: complete it
         raise _Failure(error.message, error.diagnostics, step.name, error.hint) from None
     except MlirstackError as error:
