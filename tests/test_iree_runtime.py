@@ -123,6 +123,8 @@ def test_empty_tensors() -> None:
     doubled, total = loaded(Function(lambda a: (a * 2, a.sum(0))), x).run([x])
     assert doubled.shape == (0, 4)
     assert total.tolist() == [0.0] * 4
+    turned = torch.empty(2, 0, 3).permute(2, 1, 0)  # its strides are those of no dense tensor
+    assert loaded(Function(lambda a: a + 1), turned).run([turned])[0].shape == (3, 0, 2)
 
 
 def test_inputs_in_any_layout_and_their_copies_are_counted() -> None:
@@ -223,13 +225,14 @@ def test_parameters_of_every_kind() -> None:
             self.unaligned = nn.Parameter(torch.randn(17)[1:].view(4, 4))
             self.strided = nn.Parameter(torch.randn(4, 4).t())
             self.scale = nn.Parameter(torch.tensor(2.0))
+            self.single = nn.Parameter(torch.randn(8)[::4][:1])
             self.empty = nn.Parameter(torch.empty(0, 4))
             self.register_buffer("mask", torch.eye(4) > 0)
             self.register_buffer("index", torch.tensor([2, 0, 1, 3]))
             self.tied = self.unaligned
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            y = x @ self.unaligned @ self.strided * self.scale + self.tied[0]
+            y = x @ self.unaligned @ self.strided * self.scale * self.single + self.tied[0]
             return torch.cat([torch.where(self.mask, y, x)[self.index], self.empty * 2])
 
     model, x = Parameters(), torch.randn(4, 4)

@@ -69,9 +69,9 @@ class IreeExecutable(Executable):
     def _copied(self, tensor: torch.Tensor) -> Any:
         """A view of a new buffer of IREE's with the contents of ``tensor``, for the module to write to."""
         self.copied_inputs += 1
-        contents = tensor.detach().resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
+        contents = tensor.detach().resolve_conj().resolve_neg().contiguous()
         dtype = str(tensor.dtype).removeprefix("torch.")
-        return allocate_copy(self._device, contents.numpy(), tuple(tensor.shape), dtype)
+        return allocate_copy(self._device, _bytes(contents).numpy(), tuple(tensor.shape), dtype)
 
     def _take(self, results: Any, held: Sequence[torch.Tensor]) -> list[Any]:
         """The results as tensors that own their memory: one that shares it with anything else is copied."""
@@ -102,6 +102,8 @@ def plain(tensor: torch.Tensor) -> torch.Tensor:
         tensor = tensor.view(torch.uint8)
     if tensor.is_conj() or tensor.is_neg() or not tensor.is_contiguous():
         return tensor.resolve_conj().resolve_neg().clone(memory_format=torch.contiguous_format)
+    if not tensor.numel():
+        return tensor.new_empty(tensor.shape)  # strides of nothing may be any, and IREE checks them
     return tensor.clone() if tensor.data_ptr() % ALIGNMENT else tensor
 
 
@@ -110,8 +112,13 @@ def flat_bytes(tensor: torch.Tensor) -> np.ndarray:
     tensor = tensor.detach().cpu()
     if not tensor.is_contiguous() or tensor.data_ptr() % ALIGNMENT:
         tensor = tensor.clone(memory_format=torch.contiguous_format)
-    contents: np.ndarray = tensor.reshape(-1).view(torch.uint8).numpy()
+    contents: np.ndarray = _bytes(tensor).numpy()
     return contents
+
+
+def _bytes(dense: torch.Tensor) -> torch.Tensor:
+    """The same memory as bytes in a row; torch calls one element dense whatever its stride, and would not view it so."""
+    return dense.as_strided((dense.numel(),), (1,)).view(torch.uint8)
 
 
 def torch_dtype(name: str) -> torch.dtype:
