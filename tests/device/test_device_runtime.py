@@ -246,6 +246,7 @@ torch.cuda.synchronize()
 """
 
 
+@pytest.mark.usefixtures("driver")
 def test_a_check_that_fails_in_a_graph_of_the_user_s_is_a_device_side_assert() -> None:
     """As in torch's own kernels; in a process of its own, because the context is lost."""
     tests = Path(__file__).parent
