@@ -128,3 +128,8 @@ def test_a_scatter_may_count_its_dimension_from_the_end() -> None:
         "sum": lambda x, i: torch.scatter_reduce(x, -2, i, x, "sum"),
     }
     assert_as_eager(programs, x, rows)
+
+
+def test_a_number_less_a_float64_is_not_rounded_to_float32() -> None:
+    x = torch.linspace(0.1, 0.9, 9, dtype=torch.float64)
+    assert_as_eager({"rsub": lambda x: 0.001 - x, "scaled": lambda x: torch.rsub(x, 0.001, alpha=0.3)}, x)

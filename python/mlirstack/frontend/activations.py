@@ -1,7 +1,7 @@
 """Activation functions and bounds by formulas that keep eager's accuracy in every dtype, and NaN where eager has it.
 
 torch-mlir's conversion to linalg loses NaN in maxima, minima and clamps; its conversion to TOSA takes a missing bound of a
-clamp for the largest finite number, so that infinities are lost.
+clamp for the largest finite number, so that infinities are lost.  A number less a float64 is rounded to float32 on the way.
 """
 
 from __future__ import annotations
@@ -29,6 +29,16 @@ def add_activation_decompositions(table: dict[Any, Decomposition]) -> None:
     table[aten.clamp_max.default] = lambda x, bound: torch.clamp(x, max=bound)
     table[aten.hardtanh.default] = lambda x, low=-1.0, high=1.0: torch.clamp(x, low, high)
     table[aten.hardsigmoid.default] = _hardsigmoid
+    table[aten.rsub.Scalar] = _number_minus(table.get(aten.rsub.Scalar))
+
+
+def _number_minus(otherwise: Decomposition | None) -> Decomposition:
+    def decomposition(x: Tensor, number: float, alpha: float = 1) -> Any:
+        if x.dtype != torch.float64:
+            return otherwise(x, number, alpha) if otherwise else NotImplemented
+        return torch.sub(torch.full((), number, dtype=x.dtype, device=x.device), x, alpha=alpha)
+
+    return decomposition
 
 
 def _gelu(exact: Decomposition) -> Decomposition:
