@@ -20,6 +20,7 @@ from mlirstack.frontend.activations import add_activation_decompositions
 from mlirstack.frontend.attention import scaled_dot_product_attention
 from mlirstack.frontend.bits import add_bit_decompositions
 from mlirstack.frontend.complex_numbers import add_complex_decompositions
+from mlirstack.frontend.empty_tensors import add_empty_decompositions
 from mlirstack.frontend.gradients import add_gradient_decompositions
 from mlirstack.frontend.indexing import add_indexing_decompositions
 from mlirstack.frontend.integers import add_integer_decompositions
@@ -84,6 +85,7 @@ def decomposition_table() -> dict[Any, Decomposition]:
     add_indexing_decompositions(table)
     add_bit_decompositions(table)
     add_gradient_decompositions(table)
+    add_empty_decompositions(table)
     table.update(
         {
             aten.var.correction: _var,

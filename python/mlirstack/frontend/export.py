@@ -34,6 +34,7 @@ from mlirstack.frontend.program import ArgumentSpec, Mutation, Program, ResultSp
 from mlirstack.frontend.random_numbers import CALLS, Generator, bind_generator, first_values
 from mlirstack.frontend.randomness import random_ops, remaining_random_ops
 from mlirstack.frontend.scalars import rewrite_scalar_calls
+from mlirstack.frontend.writes import refuse_lost_writes, refuse_shared_buffers
 
 INLINE_ELEMENTS = 1  # lifted constants of at most that many elements stay in the graph, where passes can fold them
 
@@ -68,6 +69,7 @@ def export(
         try:
             decomposed = exported.run_decompositions(rules)
         except Exception as error:  # raised by a decomposition of torch's, on the user's graph
+            refuse_shared_buffers(exported)
             raise _capture_error("torch.export cannot decompose the model", error) from error
     if allow_random:
         drawn = remaining_random_ops(decomposed.graph_module)
@@ -117,9 +119,14 @@ def _capture(
     # Tracing the Python code is quick and permissive; the strict tracer also takes scalars read from tensors (.item()).
     for strict in (False, True):
         try:
-            return torch.export.export(model, args, kwargs, dynamic_shapes=shapes, strict=strict), axes
+            with warnings.catch_warnings(record=True) as warned:
+                warnings.simplefilter("always")
+                exported = torch.export.export(model, args, kwargs, dynamic_shapes=shapes, strict=strict)
         except Exception as error:  # whatever the user's own code raises
             failures.append(error)
+            continue
+        refuse_lost_writes(exported, [str(w.message) for w in warned])
+        return exported, axes
     raise _capture_error("torch.export cannot capture the model", failures[0]) from failures[0]
 
 

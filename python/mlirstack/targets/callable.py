@@ -15,7 +15,8 @@ from torch.utils import _pytree as pytree
 from mlirstack.errors import SignatureError
 from mlirstack.frontend import trees
 from mlirstack.frontend.layouts import inverse
-from mlirstack.frontend.program import ArgumentSpec, Dim, OutputSpec, Signature
+from mlirstack.frontend.program import ArgumentSpec, Dim, Mutation, OutputSpec, Signature
+from mlirstack.frontend.writes import share_memory
 from mlirstack.targets.base import Executable
 
 if TYPE_CHECKING:
@@ -72,6 +73,8 @@ class CompiledFunction:
         leaves = args if is_flat else self._flatten(args, kwargs)
         if not self._fits(leaves):
             self._check(leaves)
+        if self.signature.mutations:
+            self._check_writes(leaves)
         inputs = leaves if self._leaves_in_order else [leaves[leaf] for leaf in self._leaves]
         if self._orders:
             inputs = list(inputs)
@@ -139,7 +142,7 @@ class CompiledFunction:
         """The thorough check, with messages."""
         for leaf, value in self.signature.specialized:
             given = leaves[leaf]
-            if type(given) is not type(value) or given != value:
+            if type(given) is not type(value) or repr(given) != repr(value):  # NaN is NaN, -0.0 is not 0.0
                 raise SignatureError(
                     f"value {leaf} of the call is {given!r}; the program was exported for {value!r}",
                     hint="Python numbers are part of the program: pass a tensor, or compile once for each value",
@@ -187,14 +190,31 @@ class CompiledFunction:
                 f"argument '{argument}': dimension '{dimension}' is {size}, but {first} in argument '{other}'"
             )
 
+    def _check_writes(self, leaves: Sequence[Any]) -> None:
+        """Refuse a call whose inputs share memory with a tensor that the model writes to."""
+        for mutation in self.signature.mutations:
+            written = self._target(mutation, leaves)
+            for spec in self._inputs:
+                value = leaves[spec.leaf or 0]
+                if spec.leaf != mutation.leaf and isinstance(value, torch.Tensor) and share_memory(value, written):
+                    names = {s.leaf: s.name for s in self._inputs}
+                    name = mutation.name if mutation.leaf is None else names[mutation.leaf]
+                    raise SignatureError(
+                        f"argument '{spec.name}' shares memory with '{name}', which the model writes to",
+                        hint="pass a copy: x.clone()",
+                    )
+
+    def _target(self, mutation: Mutation, leaves: Sequence[Any]) -> torch.Tensor:
+        target: torch.Tensor = self.parameters[str(mutation.name)] if mutation.leaf is None else leaves[mutation.leaf]
+        return target
+
     # ------------------------------------------------------------------------------------------------------------ output
 
     def _outputs(self, leaves: Sequence[Any], results: Sequence[Any]) -> Any:
         """What the model returns, after what it writes to is written."""
         for mutation in self.signature.mutations:
-            target = leaves[mutation.leaf] if mutation.leaf is not None else self.parameters[str(mutation.name)]
             with torch.no_grad():
-                target.copy_(results[mutation.index])
+                self._target(mutation, leaves).copy_(results[mutation.index])
         outputs = [self._output(spec, leaves, results) for spec in self.signature.outputs]
         return outputs[0] if self._out_is_leaf else pytree.tree_unflatten(outputs, self._out_spec)
 
