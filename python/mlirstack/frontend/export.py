@@ -31,6 +31,7 @@ from mlirstack.frontend.graph import FxGraph, dtype_name, node_source, output_no
 from mlirstack.frontend.layouts import give_as_stored, order_of, take_as_stored
 from mlirstack.frontend.prims import rewrite_prim_views
 from mlirstack.frontend.program import ArgumentSpec, Mutation, Program, ResultSpec, Signature
+from mlirstack.frontend.quantized import quantized_decompositions, refuse_packed_modules
 from mlirstack.frontend.random_numbers import CALLS, Generator, bind_generator, first_values
 from mlirstack.frontend.randomness import random_ops, remaining_random_ops
 from mlirstack.frontend.scalars import rewrite_scalar_calls
@@ -65,7 +66,8 @@ def export(
             exported, axes = _capture(model, tuple(inputs), dict(kwargs or {}), dynamic_shapes)
         rewrite_prim_views(exported.graph_module)
         drawn = random_ops(exported.graph_module)
-        rules = decomposition_table() | (Generator().decompositions() if allow_random and drawn else {})
+        rules = decomposition_table() | quantized_decompositions()
+        rules |= Generator().decompositions() if allow_random and drawn else {}
         try:
             decomposed = exported.run_decompositions(rules)
         except Exception as error:  # raised by a decomposition of torch's, on the user's graph
@@ -114,6 +116,7 @@ def _capture(
         axes = leaf_axes(model, args, kwargs, shapes)
         leaves = tile_small_axes(leaves, axes)
     args, kwargs = pytree.tree_unflatten(_distinct(leaves), spec)
+    refuse_packed_modules(model)
     register_containers(model)
     failures: list[Exception] = []
     # Tracing the Python code is quick and permissive; the strict tracer also takes scalars read from tensors (.item()).
