@@ -72,11 +72,21 @@ class Codes(nn.Module):
         return whole, channels, ops.dequantize_per_channel(channels, scales, zeros, 1, *U8), half, groups, restored
 
 
+class Signed(nn.Module):
+    """Codes of eight bits with a sign only, which go through TOSA."""
+
+    def forward(self, x):
+        code = ops.quantize_per_tensor(x, 0.1, -3, *I8)
+        values = ops.dequantize_per_tensor(code, 0.1, -3, *I8)
+        return code, values, ops.quantize_per_tensor(values * 2, 0.05, 4, *I8)
+
+
 TIES = torch.arange(-160, 160).reshape(-1, 4) * 0.05
 CASES = {
     "static": (Static(), (torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(1)),)),
     "dynamic": (Dynamic(), (TIES, torch.linspace(-1, 1, 12).reshape(4, 3))),
     "dynamic, all positive": (Dynamic(), (TIES.abs() + 0.3, torch.linspace(-1, 1, 12).reshape(4, 3))),
+    "signed": (Signed(), (TIES,)),
     "codes": (Codes(), (TIES * 2, torch.tensor([0.1, 0.05, 0.3, 0.7]), torch.tensor([0, 128, 7, 255]))),
 }
 
