@@ -308,7 +308,7 @@ def test_broken_ptx_names_the_line_and_the_command() -> None:
     assert f"PTX line {line}" in caught.value.message and "ld.shared.b33" in caught.value.message
     assert caught.value.hint is not None and "ptxas -v -lineinfo -arch=sm_90a input.ptx -o output.cubin" in caught.value.hint
     assert CompilePtx().command("x.ll") == "mlirstack-translate x.ll --llvmir-to-ptx --mcpu=sm_90a --mattr=+ptx83 --O=3"
-    assert AssembleCubin().command("x.ptx") == "ptxas -v -arch=sm_90a x.ptx -o output.cubin"
+    assert AssembleCubin().command("x.ptx") == "ptxas -v -lineinfo -arch=sm_90a x.ptx -o output.cubin"
 
 
 def test_broken_llvm_ir_names_the_line() -> None:

@@ -9,7 +9,6 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from mlirstack.errors import UsageError
 from mlirstack.pipeline.table import register_step
 
 STEPS: dict[str, str] = {
@@ -105,6 +104,8 @@ def _steps_in(file: Path) -> Iterator[tuple[str, str]]:
     try:
         tree = ast.parse(file.read_text(), str(file))
     except (OSError, SyntaxError) as error:
+        from mlirstack.errors import UsageError  # loads dataclasses, which mlirstack-opt does without
+
         raise UsageError(f"{USER_PASSES}: cannot read {file}: {error}") from error
     for node in tree.body:
         if not isinstance(node, ast.ClassDef) or not any(ast.unparse(b).split(".")[-1] in _BASES for b in node.bases):
