@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mlirstack.frontend.half import accumulation
+
 Decomposition = Callable[..., Any]
 aten = torch.ops.aten
 
@@ -45,7 +47,7 @@ def _gelu(exact: Decomposition) -> Decomposition:
     def decomposition(x: Tensor, approximate: str = "none") -> Any:
         if approximate != "tanh":
             return exact(x, approximate=approximate)
-        wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+        wide = x.to(accumulation(x.dtype))
         # (1 + tanh u) / 2 is the logistic function of 2u, which has no difference of nearly equal numbers where u < 0.
         inner = 2.0 * math.sqrt(2.0 / math.pi) * (wide + _CUBE * wide * wide * wide)
         return (wide * torch.sigmoid(inner)).to(x.dtype)
@@ -79,5 +81,5 @@ def _clamp(otherwise: Decomposition | None) -> Decomposition:
 
 
 def _hardsigmoid(x: Tensor) -> Any:
-    wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+    wide = x.to(accumulation(x.dtype))
     return (torch.clamp(wide + 3.0, 0.0, 6.0) / 6.0).to(x.dtype)

@@ -10,6 +10,8 @@ import math
 import torch
 from torch import Tensor
 
+from mlirstack.frontend.half import accumulation
+
 _INFINITY = float("inf")
 
 
@@ -30,7 +32,7 @@ def scaled_dot_product_attention(
     eager.  With ``enable_gqa`` each head of ``key`` and ``value`` serves a group of heads of ``query``.  Dropout is
     refused earlier, by :mod:`mlirstack.frontend.randomness`, unless the program may draw numbers of its own.
     """
-    compute = torch.float32 if query.dtype in (torch.float16, torch.bfloat16) else query.dtype
+    compute = accumulation(query.dtype)
     q, k, v = query.to(compute), key.to(compute), value.to(compute)
     if enable_gqa:
         k, v = _repeat_heads(k, q.size(-3)), _repeat_heads(v, q.size(-3))

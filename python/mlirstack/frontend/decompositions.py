@@ -22,13 +22,12 @@ from mlirstack.frontend.bits import add_bit_decompositions
 from mlirstack.frontend.complex_numbers import add_complex_decompositions
 from mlirstack.frontend.empty_tensors import add_empty_decompositions
 from mlirstack.frontend.gradients import add_gradient_decompositions
+from mlirstack.frontend.half import HALF, accumulation
 from mlirstack.frontend.indexing import add_indexing_decompositions
 from mlirstack.frontend.integers import add_integer_decompositions
 
 Decomposition = Callable[..., Any]
 aten = torch.ops.aten
-
-HALF = (torch.float16, torch.bfloat16)
 
 # Eager accumulates, or evaluates a formula of several steps, in float32; the dialects below would stay in half precision.
 _IN_FLOAT32 = (
@@ -145,11 +144,6 @@ def _is_half(value: object) -> bool:
     return isinstance(value, Tensor) and value.dtype in HALF
 
 
-def _accumulation(dtype: torch.dtype) -> torch.dtype:
-    """The dtype in which sums over ``dtype`` are kept."""
-    return torch.float32 if dtype in HALF else dtype
-
-
 def _addmm(bias: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """``beta * bias + alpha * (a @ b)``; torch's own decomposition also multiplies by 1."""
     product = torch.mm(a, b)
@@ -170,7 +164,7 @@ def _variance(
     ``correction`` (default 1) is taken off the count.  A count that it uses up gives NaN or infinity, as in eager.
     """
     axes = [axis % max(x.dim(), 1) for axis in dim] if dim else list(range(x.dim()))
-    wide = x.to(_accumulation(x.dtype))
+    wide = x.to(accumulation(x.dtype))
     count = math.prod([x.size(axis) for axis in axes]) if x.dim() else 1
     mean = wide.mean(axes, keepdim=True)
     distance = wide - mean
@@ -231,7 +225,7 @@ def _native_layer_norm(
     x: Tensor, normalized_shape: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     """``(x - mean) / sqrt(var + eps) * weight + bias`` over the last dimensions; also mean and 1/deviation, kept dims."""
-    wide = x.to(_accumulation(x.dtype))
+    wide = x.to(accumulation(x.dtype))
     axes = list(range(x.dim() - len(normalized_shape), x.dim()))
     mean = wide.mean(axes, keepdim=True)
     centered = wide - mean
@@ -247,7 +241,7 @@ def _native_layer_norm(
 
 def _rms_norm(x: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None) -> Tensor:
     """``x / sqrt(mean(x²) + eps) * weight`` over the last dimensions; ``eps`` defaults to the spacing of the dtype."""
-    wide = x.to(_accumulation(x.dtype))
+    wide = x.to(accumulation(x.dtype))
     axes = list(range(x.dim() - len(normalized_shape), x.dim()))
     epsilon = torch.finfo(wide.dtype).eps if eps is None else eps
     y = wide * torch.rsqrt((wide * wide).mean(axes, keepdim=True) + epsilon)
@@ -265,7 +259,7 @@ def _batch_norm_no_training(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """``x * scale + shift`` a channel, with scale and shift computed from the running statistics."""
     del momentum
-    compute = _accumulation(x.dtype)
+    compute = accumulation(x.dtype)
     scale = torch.rsqrt(running_var.to(compute) + eps)
     if weight is not None:
         scale = scale * weight.to(compute)

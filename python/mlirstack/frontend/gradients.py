@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mlirstack.frontend.half import accumulation
+
 aten = torch.ops.aten
 
 
@@ -26,7 +28,7 @@ def _embedding_dense_backward(
     """
     if scale_grad_by_freq:
         return NotImplemented
-    rows = gradient.reshape(-1, gradient.shape[-1]).to(_accumulation(gradient.dtype))
+    rows = gradient.reshape(-1, gradient.shape[-1]).to(accumulation(gradient.dtype))
     flat = indices.reshape(-1)
     if padding_idx >= 0:
         rows = torch.where((flat == padding_idx).unsqueeze(-1), 0.0, rows)
@@ -93,7 +95,3 @@ def _weight_gradient(
     for axis in spatial:  # positions that the stride never reached
         found = found.narrow(axis, 0, weight.shape[axis])
     return found.transpose(0, 1)
-
-
-def _accumulation(dtype: torch.dtype) -> torch.dtype:
-    return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
