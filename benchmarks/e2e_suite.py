@@ -1,0 +1,260 @@
+"""torch-mlir's end-to-end programs on target cpu, held against the committed table of what became of each.
+
+CHECKOUT is a work tree of llvm/torch-mlir; none of its code is here.  Each program is judged by the suite's own comparison
+in a process that may die, each result is a line of JSON at once, and a run that was ended goes on where it was.
+
+    python benchmarks/e2e_suite.py CHECKOUT                        # both routes, compared with the table
+    python benchmarks/e2e_suite.py CHECKOUT --route auto --only Conv --out build/e2e-conv
+    python benchmarks/e2e_suite.py CHECKOUT --update               # write the table
+
+Exit status 1 where a program does better, worse or otherwise than the table says, or one is missing on either side.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import queue
+import re
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.progress import Progress
+
+from mlirstack.errors import UsageError, WorkerLostError
+from mlirstack.supervised import Supervised
+from mlirstack.versions import versions
+
+HERE = Path(__file__).resolve().parent
+TABLE = HERE / "results" / "e2e.json"
+PROGRAMS = Path("projects/pt1/python/torch_mlir_e2e_test")
+ROUTES = ("auto", "tosa")
+RIGHT = ("pass", "chance")  # which of the two, chance decides
+
+_PROGRAMS_PER_PROCESS = 100  # what MLIR keeps grows with every compilation
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How programs are run: ``timeout`` in seconds for a step (eager, compile, run), ``gigabytes`` of data for a process."""
+
+    checkout: Path
+    target: str = "cpu"
+    jobs: int = 1
+    timeout: float = 300.0
+    gigabytes: float = 8.0
+
+
+class Judge:
+    """Asks worker processes; a program on which one dies is asked once more of a fresh one, which an earlier one cannot have
+    harmed."""
+
+    def __init__(self, settings: Settings, route: str) -> None:
+        arguments = [str(settings.checkout), settings.target, route, str(settings.gigabytes)]
+        command = [sys.executable, str(HERE / "e2e_worker.py"), *arguments]
+        self._worker = Supervised(command, timeout=settings.timeout, environment={"OMP_NUM_THREADS": "1"})
+        self._asked = 0
+
+    def names(self) -> list[str]:
+        """The names of all programs."""
+        names: list[str] = self._worker.ask(None)
+        return names
+
+    def row(self, name: str) -> Row:
+        """What became of a program: the fields of :class:`e2e_worker.Verdict`; "died" and "timeout" are verdicts as well."""
+        self._asked += 1
+        if self._asked % _PROGRAMS_PER_PROCESS == 0:
+            self._worker.close()
+        for attempt in (1, 2):
+            try:
+                row: Row = self._worker.ask(name)
+                return row
+            except WorkerLostError as error:
+                late = error.message.startswith("no answer")
+                if late or attempt == 2:
+                    return _lost(error, late)
+        raise AssertionError("unreachable")
+
+    def close(self) -> None:
+        """End the process."""
+        self._worker.close()
+
+
+def _lost(error: WorkerLostError, late: bool) -> Row:
+    reason = f"in step '{error.doing}': {error.message}"
+    if error.doing in ("eager", "export"):
+        return {"verdict": "cannot", "reason": reason}
+    return {"verdict": "timeout" if late else "died", "reason": reason}
+
+
+def run(settings: Settings, route: str, names: Sequence[str], journal: Path) -> Iterator[tuple[str, Row]]:
+    """Each program's name and row, those that ``journal`` holds already first."""
+    header = {"suite": digest(settings.checkout), "target": settings.target, "route": route}
+    earlier = _earlier(journal, header)
+    yield from ((name, earlier[name]) for name in names if name in earlier)
+    todo: queue.SimpleQueue[str] = queue.SimpleQueue()
+    for name in names:
+        if name not in earlier:
+            todo.put(name)
+    count = todo.qsize()
+    done: queue.SimpleQueue[tuple[str, Row]] = queue.SimpleQueue()
+
+    def work() -> None:
+        judge = Judge(settings, route)
+        try:
+            while True:
+                name = todo.get_nowait()
+                done.put((name, judge.row(name)))
+        except queue.Empty:
+            judge.close()
+
+    with journal.open("a") as lines:
+        if not lines.tell():
+            lines.write(json.dumps(header) + "\n")
+        for _ in range(min(settings.jobs, count)):
+            threading.Thread(target=work, daemon=True).start()
+        for _ in range(count):
+            name, row = done.get()
+            lines.write(json.dumps({"name": name, **row}) + "\n")
+            lines.flush()
+            yield name, row
+
+
+def _earlier(journal: Path, header: Mapping[str, str]) -> dict[str, Row]:
+    journal.parent.mkdir(parents=True, exist_ok=True)
+    lines = journal.read_text().splitlines() if journal.exists() else []
+    if not lines:
+        return {}
+    known = json.loads(lines[0])
+    if known != header:
+        raise UsageError(f"{journal} is a run of another suite, target or route: {known}", hint="give another --out")
+    rows = [json.loads(line) for line in lines[1:]]
+    return {row.pop("name"): row for row in rows}
+
+
+def digest(checkout: Path) -> str:
+    """Of the suite's programs, which tells one version of the suite from another."""
+    files = sorted((checkout / PROGRAMS / "test_suite").glob("*.py"))
+    if not files:
+        raise UsageError(f"{checkout} is no work tree of torch-mlir: {PROGRAMS / 'test_suite'} holds no programs")
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]
+
+
+# ----------------------------------------------------------------------------------------------------------------- table
+
+
+def row_of_table(row: Row) -> Row:
+    """What the table keeps of a row: what is the same on every machine."""
+    return {key: row[key] for key in ("verdict", "reason", "route", "why") if row.get(key)}
+
+
+def differences(expected: Mapping[str, Row], found: Mapping[str, Row], *, complete: bool) -> list[str]:
+    """How a run differs from the table, a line each; ``complete``: the run was of the whole suite."""
+    lines = []
+    for name, row in found.items():
+        wanted = expected.get(name)
+        verdict = row["verdict"]
+        if wanted is None:
+            lines.append(f"{name}: not in the table ({verdict})")
+        elif verdict != wanted["verdict"] and {verdict, wanted["verdict"]} != set(RIGHT):
+            kind = "unexpected pass" if verdict in RIGHT else "unexpected failure"
+            lines.append(f"{name}: {kind}: {verdict}, the table says {wanted['verdict']}. {row.get('reason', '')}".strip())
+        elif row.get("route") != wanted.get("route"):
+            lines.append(
+                f"{name}: took route {row.get('route')}, the table says {wanted.get('route')}. {row.get('why') or ''}"
+            )
+    if complete:
+        lines += [f"{name}: in the table, not in the suite" for name in expected if name not in found]
+    return lines
+
+
+def table_text(meta: Mapping[str, Any], tables: Mapping[str, Mapping[str, Row]]) -> str:
+    """JSON, one line a program and route."""
+    parts = [f' "{key}": {json.dumps(value)}' for key, value in meta.items()]
+    for route, rows in tables.items():
+        counts = Counter(row["verdict"] for row in rows.values())
+        lines = ",\n".join(f"   {json.dumps(name)}: {json.dumps(row_of_table(rows[name]))}" for name in sorted(rows))
+        parts.append(
+            f' "{route}": {{\n  "counts": {json.dumps(dict(counts.most_common()))},\n  "programs": {{\n{lines}\n  }}\n }}'
+        )
+    return "{\n" + ",\n".join(parts) + "\n}\n"
+
+
+def summary(route: str, rows: Mapping[str, Row]) -> str:
+    """Counts by verdict, of the programs that eager and torch.export can do, and by the route taken."""
+    counts = Counter(row["verdict"] for row in rows.values())
+    able = len(rows) - counts["cannot"]
+    taken = Counter(row["route"] for row in rows.values() if row["verdict"] in RIGHT)
+    routes = ", ".join(f"{count} by {name}" for name, count in taken.most_common())
+    verdicts = ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
+    return f"route {route}: {counts['pass']} of {able} that eager and torch.export can do pass ({routes}); {verdicts}"
+
+
+# --------------------------------------------------------------------------------------------------------------- command
+
+
+def main() -> int:
+    """Run, print counts and what does not pass, compare with the table or write it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("checkout", type=Path, metavar="CHECKOUT", help="a work tree of llvm/torch-mlir")
+    parser.add_argument("--route", action="append", choices=ROUTES, help="default: both, one after the other")
+    parser.add_argument("--target", default="cpu", help="cpu; the table is of cpu only")
+    parser.add_argument("--only", default="", metavar="REGEX", help="programs whose name it is found in")
+    parser.add_argument("--jobs", type=int, default=1, help="processes (default 1)")
+    parser.add_argument("--timeout", type=float, default=300.0, help="seconds for one step of a program (default 300)")
+    parser.add_argument("--memory-gb", type=float, default=8.0, help="data of one process (default 8)")
+    parser.add_argument("--out", type=Path, default=Path("build/e2e"), help="results so far (default build/e2e)")
+    parser.add_argument("--update", action="store_true", help="write the results of this run into the table")
+    parser.add_argument("--table", type=Path, default=TABLE, help="another table")
+    parser.add_argument("--json", type=Path, help="write counts and differences there")
+    options = parser.parse_args()
+    try:
+        return _main(options)
+    except UsageError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+
+
+def _main(options: argparse.Namespace) -> int:
+    settings = Settings(options.checkout, options.target, options.jobs, options.timeout, options.memory_gb)
+    suite = digest(settings.checkout)
+    known = json.loads(options.table.read_text()) if options.table.exists() else {}
+    if known and known["suite"] != suite and not options.update:
+        print(f"note: the table is of another version of the suite ({known['suite']}, this is {suite})")
+    naming = Judge(settings, "auto")
+    names = [name for name in naming.names() if re.search(options.only, name)]
+    naming.close()
+    found: dict[str, dict[str, Row]] = {}
+    lines: dict[str, list[str]] = {}
+    for route in options.route or ROUTES:
+        with Progress(disable=not sys.stderr.isatty()) as progress:
+            results = run(settings, route, names, options.out / f"{route}.jsonl")
+            found[route] = dict(progress.track(results, total=len(names), description=route))
+        print(summary(route, found[route]))
+        expected = known.get(route, {}).get("programs", {})
+        if options.update:
+            found[route] = {**(expected if options.only else {}), **found[route]}
+        else:
+            lines[route] = differences(expected, found[route], complete=not options.only)
+            print("".join(f"  {line}\n" for line in lines[route]), end="")
+    if options.update:
+        others = {route: known[route]["programs"] for route in ROUTES if route in known and route not in found}
+        packages = {name: versions()[name] for name in ("torch", "torch-mlir")}
+        meta = {"suite": suite, "target": settings.target, "versions": packages}
+        options.table.write_text(table_text(meta, {**found, **others}))
+    if options.json:
+        counts = {route: Counter(row["verdict"] for row in rows.values()) for route, rows in found.items()}
+        options.json.write_text(json.dumps({"suite": suite, "counts": counts, "differences": lines}, indent=1) + "\n")
+    return 1 if any(lines.values()) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
