@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,6 +17,7 @@ import typer
 from mlirstack.cli.common import console, error_console, key_values, progress, run_command, write_json
 from mlirstack.cli.stages import compare_stages
 from mlirstack.errors import BundleError, MlirstackError, TargetUnavailableError, UsageError
+from mlirstack.parallel import each
 from mlirstack.pipeline.registry import nearest
 from mlirstack.targets.registry import create_target, target_names
 from mlirstack.worker import Done, Job, Worker
@@ -34,7 +36,7 @@ Examples:
 
   mlirstack compare zoo:all --targets cpu,iree-cpu --json zoo.json
 
-  mlirstack compare zoo:all --targets cpu --per-stage
+  mlirstack compare zoo:all --targets cpu --per-stage --jobs 8
 
 Compile on one machine, run on another (with a GPU, without torch-mlir):
 
@@ -61,6 +63,7 @@ def compare(
     per_stage: Annotated[
         bool, typer.Option("--per-stage", help="execute the module after every stage, as bisect does, not only at the end")
     ] = False,
+    jobs: Annotated[int, typer.Option("--jobs", min=1, help="models at a time, each in processes of one thread")] = 1,
     json_file: Annotated[Path | None, typer.Option("--json", help="write the result as JSON ('-': stdout)")] = None,
 ) -> None:
     """Compare targets with eager: error against a stated tolerance, compile time, run time and ratio."""
@@ -71,17 +74,20 @@ def compare(
             raise UsageError("--build-only needs a place for what is built", hint="add --artifacts DIR")
         root = _directory(dump) if dump else None
         template = Job(model, None, seed=seed, dtype=dtype, dynamic=key_values(dynamic or [], "NAME:DIM=LOW..HIGH"))
+        if jobs > 1 and (bench or threads > 1):
+            raise UsageError("--jobs shares the processors evenly", hint="leave out --bench and --threads")
         if per_stage:
             if bench or build_only or artifacts:
                 raise UsageError("--per-stage compares numbers only", hint="leave out --bench, --artifacts, --build-only")
             from mlirstack.lowering import LowerOptions  # needs MLIR, as every machine that compiles has it
 
-            return compare_stages(template, names, LowerOptions(route=route, threads=threads), root, json_file)
+            lower = LowerOptions(route=route, threads=threads)
+            return compare_stages(template, names, lower, root, json_file, jobs)
+        settings = _Settings(tuple(names), route, threads, bench, artifacts, build_only)
+        if model == "zoo:all":
+            return _whole_zoo(settings, template, root, json_file, jobs)
         with Worker() as worker, tempfile.TemporaryDirectory(prefix="mlirstack-") as scratch:
-            run = _Comparison(worker, Path(scratch), names, route, threads, bench, artifacts, build_only)
-            if model == "zoo:all":
-                return run.whole_zoo(template, root, json_file)
-            return run.one(template, root, json_file)
+            return _Comparison(worker, Path(scratch), settings).one(template, root, json_file)
 
     run_command(body)
 
@@ -98,23 +104,67 @@ def _targets(text: str) -> list[str]:
     return names
 
 
-class _Comparison:
-    """One invocation: where compiled bundles go, and how a target becomes a callable."""
+def _whole_zoo(settings: _Settings, job: Job, dump: Path | None, json_file: Path | None, jobs: int) -> int:
+    """All models, ``jobs`` at a time, against the table of expected failures; returns the exit status."""
+    from mlirstack import zoo
+    from mlirstack.compare.expected import judge, load_expected_failures
+    from mlirstack.compare.table import as_json, print_reports
 
-    def __init__(
-        self,
-        worker: Worker,
-        scratch: Path,
-        targets: list[str],
-        route: str,
-        threads: int,
-        bench: bool,
-        artifacts: Path | None = None,
-        build_only: bool = False,
-    ) -> None:
-        self.worker, self.scratch, self.targets = worker, scratch, targets
-        self.route, self.threads, self.bench = route, threads, bench
-        self.artifacts, self.build_only = artifacts, build_only
+    names = zoo.names()
+    asked = [(settings, replace(job, reference=f"zoo:{name}"), dump / name if dump else None) for name in names]
+    reports: dict[int, Report] = {}
+    with progress("zoo") as tell:
+        for number, report in each(_zoo_report, asked, jobs):
+            if isinstance(report, MlirstackError):
+                raise report
+            reports[number] = report
+            tell("before", f"{len(reports)}/{len(names)}, {names[number]}", 0.0)
+    ordered = [reports[number] for number in sorted(reports)]
+    expected = load_expected_failures()
+    found = [verdict for report in ordered for verdict in judge(report, expected)]
+    if settings.build_only:  # what is known to give a wrong answer still builds
+        found = [verdict for verdict in found if verdict.outcome != "unexpected pass"]
+    if str(json_file) != "-":
+        print_reports(ordered, console)
+    for verdict in found:
+        if not verdict.ok:
+            error_console.print(f"{verdict.model} on {verdict.target}: {verdict.outcome}: {verdict.reason}", markup=False)
+    write_json(json_file, [as_json(report) for report in ordered])
+    return 0 if all(verdict.ok for verdict in found) else 1
+
+
+@dataclass(frozen=True)
+class _Settings:
+    """What one invocation asks for, of every model alike."""
+
+    targets: tuple[str, ...]
+    route: str
+    threads: int
+    bench: bool
+    artifacts: Path | None
+    build_only: bool
+
+
+def _zoo_report(asked: tuple[_Settings, Job, Path | None]) -> Report:
+    """The report on one model of many, in whichever process."""
+    settings, job, dump = asked
+    with tempfile.TemporaryDirectory(prefix="mlirstack-") as scratch:
+        return _Comparison(_worker(), Path(scratch), settings).report(job, dump, lambda doing: None)
+
+
+@cache
+def _worker() -> Worker:
+    """What compiles for this process, one model after the other, until it ends."""
+    return Worker()
+
+
+class _Comparison:
+    """What runs the reports: where compiled bundles go, and how a target becomes a callable."""
+
+    def __init__(self, worker: Worker, scratch: Path, settings: _Settings) -> None:
+        self.worker, self.scratch, self.targets = worker, scratch, settings.targets
+        self.route, self.threads, self.bench = settings.route, settings.threads, settings.bench
+        self.artifacts, self.build_only = settings.artifacts, settings.build_only
         self.bundles = 0
 
     def one(self, job: Job, dump: Path | None, json_file: Path | None) -> int:
@@ -132,33 +182,6 @@ class _Comparison:
                 console.print(f"dump: {dump}", highlight=False)
         write_json(json_file, as_json(report))
         return report.exit_status
-
-    def whole_zoo(self, job: Job, dump: Path | None, json_file: Path | None) -> int:
-        from mlirstack import zoo
-        from mlirstack.compare.expected import judge, load_expected_failures
-        from mlirstack.compare.table import as_json, print_reports
-
-        reports = []
-        names = zoo.names()
-        with progress("zoo") as tell:
-            for number, name in enumerate(names, 1):
-                title = f"{number}/{len(names)} {name}"
-                folder = dump / name if dump else None
-                one = replace(job, reference=f"zoo:{name}")
-                reports.append(self.report(one, folder, lambda doing, t=title: tell("before", f"{t}: {doing}", 0.0)))  # type: ignore[misc]
-        expected = load_expected_failures()
-        found = [verdict for report in reports for verdict in judge(report, expected)]
-        if self.build_only:  # what is known to give a wrong answer still builds
-            found = [verdict for verdict in found if verdict.outcome != "unexpected pass"]
-        if str(json_file) != "-":
-            print_reports(reports, console)
-        for verdict in found:
-            if not verdict.ok:
-                error_console.print(
-                    f"{verdict.model} on {verdict.target}: {verdict.outcome}: {verdict.reason}", markup=False
-                )
-        write_json(json_file, [as_json(report) for report in reports])
-        return 0 if all(verdict.ok for verdict in found) else 1
 
     def report(self, job: Job, dump: Path | None, tell: Callable[[str], None]) -> Report:
         if self.build_only:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mlirstack.cli.common import console, error_console, progress, write_json
 from mlirstack.errors import MlirstackError, UsageError
+from mlirstack.parallel import each
 from mlirstack.worker import Job, Worker
 
 if TYPE_CHECKING:
@@ -18,35 +19,35 @@ if TYPE_CHECKING:
     from mlirstack.supervised import Supervised
 
 
-def compare_stages(job: Job, targets: list[str], lower: LowerOptions, dump: Path | None, json_file: Path | None) -> int:
-    """Bisect each model on each target; prints a line each, and what is wrong.  Returns the exit status."""
-    from mlirstack.compare.bisect.executor import execution_process
-    from mlirstack.compare.bisect.table import as_json, conclusions, print_summary
+@dataclass(frozen=True)
+class _Task:
+    """A model, and the lowering to one target whose stages are executed."""
+
+    job: Job
+    lower: LowerOptions
+
+    def __str__(self) -> str:
+        return f"{self.job.reference} on {self.lower.target}"
+
+
+def compare_stages(
+    job: Job, targets: list[str], lower: LowerOptions, dump: Path | None, json_file: Path | None, jobs: int = 1
+) -> int:
+    """Bisect each model on each target, ``jobs`` at a time; prints a line each, and what is wrong.
+
+    Returns the exit status.
+    """
+    from mlirstack.compare.bisect.table import conclusions, print_summary
 
     for target in targets:
         if target in ("eager", "inductor"):
             raise UsageError(f"target '{target}' has no stages", hint="give one of mlirstack's own targets")
-    found: list[Bisection] = []
-    failures: list[str] = []
-    references = _references(job.reference)
-    with Worker() as worker, execution_process() as process, progress("stages") as tell:
-        for number, reference in enumerate(references, 1):
-            for target in targets:
-                title = f"{number}/{len(references)} {reference} on {target}"
-
-                def doing(what: str, title: str = title) -> None:
-                    tell("before", f"{title}: {what}", 0.0)
-
-                folder = dump / reference.removeprefix("zoo:") / target.replace(":", "-") if dump else None
-                options = replace(lower, target=target, dump=folder)
-                try:
-                    found.append(_bisected(replace(job, reference=reference), options, worker, process, doing))
-                except UsageError:
-                    raise
-                except MlirstackError as error:
-                    failures.append(f"{reference} on {target}: {error}")
-            if str(json_file) != "-":  # a long run that is ended early leaves what it has found
-                write_json(json_file, [as_json(bisection) for bisection in found])
+    tasks = [
+        _Task(replace(job, reference=reference), replace(lower, target=target, dump=_folder(dump, reference, target)))
+        for reference in _references(job.reference)
+        for target in targets
+    ]
+    found, failures = _checked(tasks, jobs, json_file)
     if str(json_file) != "-":
         print_summary(found, console)
     for bisection in found:
@@ -55,9 +56,33 @@ def compare_stages(job: Job, targets: list[str], lower: LowerOptions, dump: Path
             error_console.print(f"{bisection.model} on {bisection.target}: {lines}", markup=False)
     for failure in failures:
         error_console.print(failure, markup=False)
-    write_json(json_file, [as_json(bisection) for bisection in found])
+    write_json(json_file, _json(found))
     statuses = {bisection.exit_status for bisection in found} | ({3} if failures else set())
     return 1 if 1 in statuses else 3 if 3 in statuses else 0
+
+
+def _checked(tasks: list[_Task], jobs: int, json_file: Path | None) -> tuple[list[Bisection], list[str]]:
+    """What was found, and the failures of those whose bisection could not begin, in the order of the tasks."""
+    found: dict[int, Bisection] = {}
+    failures: dict[int, str] = {}
+    with progress("stages") as tell:
+        for number, result in each(_bisected, tasks, jobs):
+            if isinstance(result, UsageError):
+                raise result
+            if isinstance(result, MlirstackError):
+                failures[number] = f"{tasks[number]}: {result}"
+            else:
+                found[number] = result
+            tell("before", f"{len(found) + len(failures)}/{len(tasks)}, {tasks[number]}", 0.0)
+            if str(json_file) != "-":  # a long run that is ended early leaves what it has found
+                write_json(json_file, _json([found[n] for n in sorted(found)]))
+    return [found[n] for n in sorted(found)], [failures[n] for n in sorted(failures)]
+
+
+def _json(found: list[Bisection]) -> list[dict[str, Any]]:
+    from mlirstack.compare.bisect.table import as_json
+
+    return [as_json(bisection) for bisection in found]
 
 
 def _references(reference: str) -> list[str]:
@@ -65,17 +90,32 @@ def _references(reference: str) -> list[str]:
         return [reference]
     from mlirstack import zoo
 
-    return [f"zoo:{name}" for name in zoo.names()]
+    # The heavy ones first, so that they do not run alone at the end.
+    return [f"zoo:{name}" for name in sorted(zoo.names(), key=lambda name: name not in zoo.HEAVY)]
 
 
-def _bisected(job: Job, lower: LowerOptions, worker: Worker, process: Supervised, doing: Callable[[str], None]) -> Bisection:
+def _folder(dump: Path | None, reference: str, target: str) -> Path | None:
+    return dump / reference.removeprefix("zoo:") / target.replace(":", "-") if dump else None
+
+
+def _bisected(task: _Task) -> Bisection:
     from mlirstack.compare.bisect.model import Options, bisect_model
     from mlirstack.frontend.references import load
 
+    job, lower = task.job, task.lower
     kept = Path(tempfile.gettempdir()) / "mlirstack-reproducers" / f"stages-{Path(job.reference).name}-{lower.target}"
+    worker, process = _processes()
 
     def compile_(options: LowerOptions, bundle: Path) -> None:
         worker.run(replace(job, options=replace(options, crash_safe=True, reproducers=kept), bundle=bundle))
 
     source = load(job.reference, seed=job.seed, dtype=job.dtype, dynamic=job.dynamic)
-    return bisect_model(source, Options(lower, seed=job.seed, reproducers=kept), compile_, doing, process)
+    return bisect_model(source, Options(lower, seed=job.seed, reproducers=kept), compile_, process=process)
+
+
+@cache
+def _processes() -> tuple[Worker, Supervised]:
+    """What compiles and what executes for this process, one model after the other, until it ends."""
+    from mlirstack.compare.bisect.executor import execution_process
+
+    return Worker(), execution_process()
