@@ -6,7 +6,10 @@ with none.  Such an operation has a place in the user's program all the same: it
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from mlirstack.bindings import ir
@@ -32,18 +35,21 @@ class RestoreLocations(PythonPass):
     def apply(self, module: Any) -> None:
         origins = OriginCache()
         operations = list(walk(module))
+        if not any(origins(op) for op in operations):  # a program that was not written in files
+            return
         floating = _floating(operations)
         lost = [op for op in operations if op not in floating and not origins(op)]
-        _restore(lost, module.context)
+        neighbours = _Neighbours(operations)
+        _restore(lost, neighbours, module.context)
         for op in reversed(list(floating)):
-            users = [at for at in _of_users(op) if origins.of(at)]
+            users = [at for at in neighbours.users(op) if origins.of(at)]
             if users or not origins(op):
-                op.location = fused_location(users or _of_parent(op), module.context)
+                op.location = fused_location(users or neighbours.parent(op), module.context)
                 for inner in walk(op) if op.regions else ():
                     inner.location = op.location
 
 
-def _floating(operations: list[Any]) -> dict[Any, None]:
+def _floating(operations: Sequence[Any]) -> dict[Any, None]:
     """The operations that depend on nothing, in order."""
     found: dict[Any, None] = {}
     for op in operations:
@@ -58,29 +64,43 @@ def _floating(operations: list[Any]) -> dict[Any, None]:
     return found
 
 
-def _restore(lost: list[Any], context: Any) -> None:
+def _restore(lost: Sequence[Any], neighbours: _Neighbours, context: Any) -> None:
     unknown = ir.Location.unknown(context)
     for op in lost:
         op.location = unknown
-    for find in (_of_users, _of_operands, _of_parent):
-        order = reversed(lost) if find is _of_users else lost  # users come later, operands and parents earlier
+    for find in (neighbours.users, neighbours.operands, neighbours.parent):
+        order = reversed(lost) if find == neighbours.users else lost  # users come later, operands and parents earlier
         for op in order:
             if op.location == unknown:
                 op.location = fused_location((at for at in find(op) if at != unknown), context)
 
 
-def _of_users(op: Any) -> list[Any]:
-    if op.name in _FUNCTIONS:  # what a pass adds as a helper is there for its callers
-        name = ir.StringAttr(op.attributes["sym_name"]).value
-        calls = (other for other in walk(op.parent) if "callee" in other.attributes)
-        return [call.location for call in calls if ir.FlatSymbolRefAttr(call.attributes["callee"]).value == name]
-    return [use.owner.operation.location for result in op.results for use in result.uses]
+@dataclass(frozen=True)
+class _Neighbours:
+    """The locations of what is next to an operation, in a module that holds ``operations``."""
 
+    operations: Sequence[Any]
 
-def _of_operands(op: Any) -> list[Any]:
-    return [value.owner.location for value in op.operands if isinstance(value, ir.OpResult)]
+    def users(self, op: Any) -> list[Any]:
+        """Of what reads its results; what a pass adds as a helper function is there for its callers."""
+        if op.name in _FUNCTIONS:
+            return [call.location for call in self._calls[ir.StringAttr(op.attributes["sym_name"]).value]]
+        return [use.owner.operation.location for result in op.results for use in result.uses]
 
+    def operands(self, op: Any) -> list[Any]:
+        """Of what makes its operands."""
+        return [value.owner.location for value in op.operands if isinstance(value, ir.OpResult)]
 
-def _of_parent(op: Any) -> list[Any]:
-    parent = op.parent
-    return [] if parent is None else [parent.operation.location]
+    def parent(self, op: Any) -> list[Any]:
+        """Of the operation around it."""
+        parent = op.parent
+        return [] if parent is None else [parent.operation.location]
+
+    @cached_property
+    def _calls(self) -> defaultdict[str, list[Any]]:
+        """The calls of each function, found in one walk for all functions."""
+        found: defaultdict[str, list[Any]] = defaultdict(list)
+        for op in self.operations:
+            if "callee" in op.attributes:
+                found[ir.FlatSymbolRefAttr(op.attributes["callee"]).value].append(op)
+        return found
