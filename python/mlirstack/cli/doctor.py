@@ -49,8 +49,12 @@ def doctor(
 
 def _dependencies() -> list[Check]:
     """Installed versions against what mlirstack's own metadata asks for."""
+    try:
+        required = importlib.metadata.requires("mlirstack") or []
+    except importlib.metadata.PackageNotFoundError:  # a checkout on PYTHONPATH
+        return [Check("mlirstack", "note", "not installed, so that versions are not checked; pip install -e .")]
     checks = []
-    for text in importlib.metadata.requires("mlirstack") or []:
+    for text in required:
         requirement = Requirement(text)
         if requirement.marker and not requirement.marker.evaluate({"extra": ""}):
             continue

@@ -1,4 +1,7 @@
-"""NVIDIA's programs and libraries as pip installs them (ptxas, nvdisasm, fatbinary, libdevice), and which versions fit.
+"""NVIDIA's programs and libraries (ptxas, nvdisasm, fatbinary, libdevice): where they are, and which versions fit.
+
+They are those that pip installs, else those of a CUDA toolkit: the one that CUDA_HOME or CUDA_PATH names, the one whose
+programs are on PATH, or the one in its usual place.
 
 Three versions must agree before anything is compiled: the PTX ISA that is emitted, the toolkit that assembles it, and the
 driver that loads it.  The tables here say so; nothing here needs a GPU.
@@ -7,9 +10,11 @@ driver that loads it.  The tables here say so; nothing here needs a GPU.
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 import shutil
 import tempfile
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -72,9 +77,22 @@ def _wheels() -> tuple[Path, ...]:
     return tuple(Path(folder) for folder in spec.submodule_search_locations or ()) if spec else ()
 
 
+_USUAL_PLACES = ("/usr/local/cuda", "/opt/cuda")  # NVIDIA's own installers, Arch
+
+
+def _folders() -> Iterator[Path]:
+    """The folders of installed wheels and CUDA toolkits, the one that is meant first."""
+    yield from _wheels()
+    yield from (Path(os.environ[name]) for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name))
+    on_path = shutil.which("ptxas") or shutil.which("nvcc")
+    if on_path:
+        yield Path(on_path).resolve().parent.parent
+    yield from map(Path, _USUAL_PLACES)
+
+
 def find_program(name: str) -> Path | None:
-    """The program of the wheel, else the one on PATH, else None."""
-    for folder in _wheels():
+    """The program of a wheel or a toolkit, else the one on PATH, else None."""
+    for folder in _folders():
         program = folder / "bin" / name
         if program.is_file():
             return program
@@ -86,20 +104,24 @@ def program(name: str) -> Path:
     """:func:`find_program`; :class:`MissingDependencyError` with the wheel to install."""
     found = find_program(name)
     if found is None:
-        raise MissingDependencyError(f"{name} is not installed", hint=f"pip install '{PACKAGES[name]}==13.0.*'")
+        raise MissingDependencyError(
+            f"{name} is not installed", hint=f"pip install '{PACKAGES[name]}==13.0.*', or set CUDA_HOME to a CUDA toolkit"
+        )
     return found
 
 
 def find_libdevice() -> Path | None:
     """NVIDIA's library of math functions as LLVM bitcode, or None."""
-    return next((folder / LIBDEVICE for folder in _wheels() if (folder / LIBDEVICE).is_file()), None)
+    return next((f / LIBDEVICE for f in _folders() if (f / LIBDEVICE).is_file()), None)
 
 
 def libdevice() -> Path:
     """:func:`find_libdevice`; :class:`MissingDependencyError` with the wheel to install."""
     found = find_libdevice()
     if found is None:
-        raise MissingDependencyError("libdevice is not installed", hint="pip install 'nvidia-nvvm==13.0.*'")
+        raise MissingDependencyError(
+            "libdevice is not installed", hint="pip install 'nvidia-nvvm==13.0.*', or set CUDA_HOME to a CUDA toolkit"
+        )
     return found
 
 
