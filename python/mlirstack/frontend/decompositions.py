@@ -25,6 +25,7 @@ from mlirstack.frontend.gradients import add_gradient_decompositions
 from mlirstack.frontend.half import HALF, accumulation
 from mlirstack.frontend.indexing import add_indexing_decompositions
 from mlirstack.frontend.integers import add_integer_decompositions
+from mlirstack.frontend.norms import add_norm_decompositions
 
 Decomposition = Callable[..., Any]
 aten = torch.ops.aten
@@ -85,16 +86,13 @@ def decomposition_table() -> dict[Any, Decomposition]:
     add_bit_decompositions(table)
     add_gradient_decompositions(table)
     add_empty_decompositions(table)
+    add_norm_decompositions(table)
     table.update(
         {
             aten.var.correction: _var,
             aten.var_mean.correction: _var_mean,
             aten.std.correction: _std,
             aten.std_mean.correction: _std_mean,
-            aten.layer_norm.default: _layer_norm,
-            aten.native_layer_norm.default: _native_layer_norm,
-            aten.rms_norm.default: _rms_norm,
-            aten._native_batch_norm_legit_no_training.default: _batch_norm_no_training,
             aten.scaled_dot_product_attention.default: scaled_dot_product_attention,
             aten.isfinite.default: _isfinite,
             aten.threshold_backward.default: _threshold_backward,
@@ -204,72 +202,6 @@ def _std_mean(
 
 def _real(dtype: torch.dtype) -> torch.dtype:
     return dtype.to_real() if dtype.is_complex else dtype
-
-
-# -------------------------------------------------------------------------------------------------------- normalizations
-
-
-def _layer_norm(
-    x: Tensor,
-    normalized_shape: Sequence[int],
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    eps: float = 1e-5,
-    cudnn_enable: bool = True,
-) -> Tensor:
-    del cudnn_enable
-    return _native_layer_norm(x, normalized_shape, weight, bias, eps)[0]
-
-
-def _native_layer_norm(
-    x: Tensor, normalized_shape: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: float
-) -> tuple[Tensor, Tensor, Tensor]:
-    """``(x - mean) / sqrt(var + eps) * weight + bias`` over the last dimensions; also mean and 1/deviation, kept dims."""
-    wide = x.to(accumulation(x.dtype))
-    axes = list(range(x.dim() - len(normalized_shape), x.dim()))
-    mean = wide.mean(axes, keepdim=True)
-    centered = wide - mean
-    inverse = torch.rsqrt((centered * centered).mean(axes, keepdim=True) + eps)
-    y = centered * inverse
-    if weight is not None:
-        y = y * weight.to(wide.dtype)
-    if bias is not None:
-        y = y + bias.to(wide.dtype)
-    statistics = x.dtype if weight is None else weight.dtype
-    return y.to(x.dtype), mean.to(statistics), inverse.to(statistics)
-
-
-def _rms_norm(x: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None) -> Tensor:
-    """``x / sqrt(mean(x²) + eps) * weight`` over the last dimensions; ``eps`` defaults to the spacing of the dtype."""
-    wide = x.to(accumulation(x.dtype))
-    axes = list(range(x.dim() - len(normalized_shape), x.dim()))
-    epsilon = torch.finfo(wide.dtype).eps if eps is None else eps
-    y = wide * torch.rsqrt((wide * wide).mean(axes, keepdim=True) + epsilon)
-    return (y if weight is None else y * weight.to(wide.dtype)).to(x.dtype)
-
-
-def _batch_norm_no_training(
-    x: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    running_mean: Tensor,
-    running_var: Tensor,
-    momentum: float,
-    eps: float,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """``x * scale + shift`` a channel, with scale and shift computed from the running statistics."""
-    del momentum
-    compute = accumulation(x.dtype)
-    scale = torch.rsqrt(running_var.to(compute) + eps)
-    if weight is not None:
-        scale = scale * weight.to(compute)
-    shift = -running_mean.to(compute) * scale
-    if bias is not None:
-        shift = shift + bias.to(compute)
-    channel = [-1, *([1] * (x.dim() - 2))]
-    y = x.to(compute) * scale.reshape(channel) + shift.reshape(channel)
-    none = x.new_empty((0,))
-    return y.to(x.dtype), none, none
 
 
 # ------------------------------------------------------------------------------------------------------------- upsampling
