@@ -32,7 +32,7 @@ from mlirstack.passes.settle_broadcasts import SettleBroadcasts
 from mlirstack.passes.share_locations import ShareLocations
 from mlirstack.passes.sink_expansions import SinkExpansions
 from mlirstack.pipeline.stage import Pipeline, Stage
-from mlirstack.pipeline.step import Pass
+from mlirstack.pipeline.step import Pass, Step
 from mlirstack.pipelines.frontend import frontend_stages
 from mlirstack.pipelines.graph import FUNCTION, SLICES, fused, prepared, to_buffers
 from mlirstack.schedules.cuda.device import device_of
@@ -117,14 +117,14 @@ TABLE = Stage("table", "table", (TabulateKernels(),), "per kernel: registers, sh
 PLAN = Stage("plan", "plan", (WritePlan(),), "launch plan: buffers, launches in order, constants, as the run time reads it")
 
 
-def _dispatches(arch: str, prefer: str) -> Stage:
+def _dispatches(arch: str, prefer: str, *, partial: bool = False) -> Stage:
     return Stage(
         "dispatches",
         "linalg",
         (
             *SLICES,
             MergeReductions(),
-            FormDispatches(arch, prefer),
+            FormDispatches(arch, prefer, partial),
             Pass("canonicalize"),
             Pass("cse"),
             # Repeated layers become one kernel, launched several times; it stands for the lines of all.
@@ -135,6 +135,23 @@ def _dispatches(arch: str, prefer: str) -> Stage:
         ),
         "each region that one kernel computes is a function with a class and a schedule",
     )
+
+
+def stages_around_kernels(arch: str, tf32: Sequence[str]) -> tuple[tuple[Stage, ...], tuple[Stage, ...]]:
+    """What another table needs to lower its own program around kernels of ours: the stages on tensors, up to ``dispatches``
+    with the rest left alone, and those from launches to the plan."""
+    graph = (prepared(*_BEFORE_HOISTING), fused(*_tf32(tf32)), FLATTENED, _dispatches(arch, "", partial=True))
+    return graph, (GPU, NVVM, LLVMIR, *_machine_code(arch))
+
+
+def _tf32(kinds: Sequence[str]) -> tuple[Step, ...]:
+    return (AllowTf32(tuple(kinds)),) if kinds else ()
+
+
+def _machine_code(arch: str) -> tuple[Stage, ...]:
+    ptx = Stage("ptx", "ptx", (CompilePtx(arch),), "PTX, optimized by LLVM")
+    cubin = Stage("cubin", "cubin", (AssembleCubin(arch),), f"machine code for {arch}, assembled by ptxas")
+    return (ptx, cubin, SASS, TABLE, PLAN)
 
 
 _TIDY = (Pass("canonicalize"), Pass("cse"))
@@ -193,11 +210,9 @@ def cuda_pipeline(
         (MapKernels(chip), Pass("canonicalize"), Pass("cse"), RestoreLocations()),
         "blocks, warps and threads; loads, stores and tensor-core ops",
     )
-    ptx = Stage("ptx", "ptx", (CompilePtx(chip),), "PTX, optimized by LLVM")
-    cubin = Stage("cubin", "cubin", (AssembleCubin(chip),), f"machine code for {chip}, assembled by ptxas")
     back = (
-        prepared(*_BEFORE_HOISTING),
-        fused(*([AllowTf32(tuple(tf32))] if tf32 else [])),
+        prepared(*_BEFORE_HOISTING, keep_narrow=True),
+        fused(*_tf32(tf32)),
         FLATTENED,
         _dispatches(chip, schedule or ""),
         *((_TILED,) if by_transform else ()),
@@ -207,11 +222,7 @@ def cuda_pipeline(
         GPU,
         NVVM,
         LLVMIR,
-        ptx,
-        cubin,
-        SASS,
-        TABLE,
-        PLAN,
+        *_machine_code(chip),
     )
     names = [stage.name for stage in back]
     back = back[names.index(_FIRST_STAGE.get(level, "prepared")) :]

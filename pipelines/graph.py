@@ -20,8 +20,9 @@ from mlirstack.pipeline.step import Pass, Step
 FUNCTION = "func.func"
 
 
-def prepared(*before_hoisting: Step) -> Stage:
-    """The stage ``prepared``; ``before_hoisting`` are steps that see parameters where they are used."""
+def prepared(*before_hoisting: Step, keep_narrow: bool = False) -> Stage:
+    """The stage ``prepared``; ``before_hoisting`` are steps that see parameters where they are used.  ``keep_narrow``: see
+    :class:`HoistParameters`."""
     return Stage(
         "prepared",
         "linalg",
@@ -36,7 +37,7 @@ def prepared(*before_hoisting: Step) -> Stage:
             ChecksOutOfKernels(),
             *before_hoisting,
             # Before fusion, which would mix what is the same in every call with what is not.
-            HoistParameters(),
+            HoistParameters(keep_narrow),
             Pass("canonicalize"),
             Pass("cse"),
             RestoreLocations(),

@@ -5,6 +5,7 @@ Weight transposes, casts, batch-norm scales, tables made of constants: all of it
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,16 +34,21 @@ class HoistParameters(PythonPass):
 
     May run again, after another pass has found more to prepare: what it adds is appended.  There is no ``@prepare`` where
     there is nothing to do in it.
+
+    ``keep_narrow``: a parameter of 16 bits that elementwise ops read as f32 stays as it is.  Where reading takes longer than
+    converting, half the bytes are half the time.
     """
 
     name = "mlirstack-hoist-parameters"
+    keep_narrow: bool = False
 
     def apply(self, module: Any) -> None:
         main = function(module, abi.MAIN)
         if len(main.regions[0].blocks) != 1:
             return
         fixed = _fixed_values(main)
-        wanted = [value for value in fixed if _is_worth_it(value) and _is_used_by_others(value, fixed)]
+        worth = {value for value in fixed if _is_worth_it(value) and not (self.keep_narrow and _is_narrow(value))}
+        wanted = [value for value in fixed if value in worth and _is_used_by_others(value, worth)]
         if wanted:
             _Preparation(module, main).hoist(wanted)
             _erase_dead(main)
@@ -99,13 +105,34 @@ def _is_empty(value: Any) -> bool:
     return operation is not None and operation.name == "tensor.empty"
 
 
-def _is_used_by_others(value: Any, fixed: dict[Any, None]) -> bool:
-    """Does anything that is not fixed, or not worth hoisting itself, use it?"""
+def _is_narrow(value: Any) -> bool:
+    """Is it a tensor of 16-bit floats, only made wider for elementwise ops?"""
+    operation = functions.defining_op(value)
+    if operation is None or operation.name != "linalg.generic" or len(operation.operands) != 2:
+        return False
+    body = [op.operation.name for op in operation.regions[0].blocks[0].operations]
+    return body == ["arith.extf", "linalg.yield"] and _is_read_elementwise(value, operation.block)
+
+
+def _is_read_elementwise(value: Any, block: Any) -> bool:
+    """Is it read, views of it aside, by ops without reductions alone?"""
+    for use in value.uses:
+        user = _enclosing(use.owner.operation, block)
+        if user.name in _FREE:
+            if not all(_is_read_elementwise(result, block) for result in user.results):
+                return False
+        elif user.name != "linalg.generic" or "reduction" in str(user.attributes["iterator_types"]):
+            return False
+    return True
+
+
+def _is_used_by_others(value: Any, worth: Collection[Any]) -> bool:
+    """Does anything that is not hoisted itself use it?  ``worth``: the values that may be."""
     operation = functions.defining_op(value)
     assert operation is not None
     for use in value.uses:
         owner = _enclosing(use.owner.operation, operation.block)
-        if not all(r in fixed and _is_worth_it(r) for r in owner.results) or not len(owner.results):
+        if not all(r in worth for r in owner.results) or not len(owner.results):
             return True
     return False
 
