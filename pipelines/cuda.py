@@ -211,7 +211,7 @@ def cuda_pipeline(
         "blocks, warps and threads; loads, stores and tensor-core ops",
     )
     back = (
-        prepared(*_BEFORE_HOISTING, keep_narrow=True),
+        prepared(*_BEFORE_HOISTING),
         fused(*_tf32(tf32)),
         FLATTENED,
         _dispatches(chip, schedule or ""),

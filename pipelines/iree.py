@@ -6,17 +6,26 @@ timed, resumed and overridden like ours.  The vmfb is byte for byte that of one 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from mlirstack.errors import UsageError
+from mlirstack.passes.cuda.map_kernels import MapKernels
 from mlirstack.passes.index_checks import ChecksOutOfKernels
+from mlirstack.passes.iree_bind import BindKernels
 from mlirstack.passes.iree_compiler import PHASES
 from mlirstack.passes.iree_doubles import ExpandDoubles
+from mlirstack.passes.iree_embed import EmbedKernels
 from mlirstack.passes.iree_phase import VMFB, IreePhase
-from mlirstack.passes.iree_targets import CPU
+from mlirstack.passes.iree_results import ResultSizes
+from mlirstack.passes.iree_split import SplitProgram
+from mlirstack.passes.iree_targets import CPU, KERNEL_ARCHITECTURES
+from mlirstack.passes.restore_locations import RestoreLocations
+from mlirstack.passes.settle_broadcasts import SettleBroadcasts
 from mlirstack.passes.simplify import SimplifyLinalg
 from mlirstack.pipeline.stage import Pipeline, Stage
 from mlirstack.pipeline.step import Pass
+from mlirstack.pipelines import cuda
 from mlirstack.pipelines.frontend import frontend_stages
 from mlirstack.schedules.iree import OutputChannelsLast
 
@@ -30,11 +39,7 @@ _PURPOSES = {
 
 def iree_pipeline(name: str, route: str, level: str, settings: IreePhase) -> Pipeline:
     """The table of target ``name`` for a program at ``level``; every phase runs as ``settings`` says."""
-    if level not in ("fx", "torch", "tosa", "linalg"):
-        raise UsageError(
-            f"IREE takes programs at linalg or above; this one stands at level '{level}'",
-            hint="lower it to linalg at most, or compile it for target cpu",
-        )
+    _check_level(level)
     prepared = Stage(
         "prepared",
         "linalg",
@@ -46,14 +51,70 @@ def iree_pipeline(name: str, route: str, level: str, settings: IreePhase) -> Pip
             OutputChannelsLast(),
             # Code for processors is linked with no mathematical library.
             *((ExpandDoubles(),) if settings.backend == CPU else ()),
+            # What a size of 1 decides at run time; sizes that are the same have one name by then.
+            Pass("resolve-shaped-type-result-dims", on="func.func"),
             Pass("canonicalize"),
             Pass("cse"),
+            SettleBroadcasts(),
+            Pass("canonicalize"),
+            Pass("cse"),
+            *((ResultSizes(),) if settings.fenced else ()),
         ),
         "the same program in the form that IREE compiles right and well",
     )
+    return _with_phases(name, (*frontend_stages(route, level), prepared), settings)
+
+
+def iree_cuda_pipeline(
+    route: str,
+    level: str,
+    settings: IreePhase,
+    *,
+    image: str = "cubin",
+    tf32: Sequence[str] = (),
+) -> Pipeline:
+    """The table of ``iree-cuda`` with our own kernels: dispatches as target ``cuda`` forms them, its stages from buffers to
+    machine code for the kernels that its emitters write, and IREE's phases for the program around them.
+
+    ``image`` is what is embedded (:class:`EmbedKernels`), ``tf32`` the kinds of f32 ops that may be multiplied as TF32.
+    """
+    _check_level(level)
+    arch = KERNEL_ARCHITECTURES.get(settings.arch, settings.arch)
+    graph, back = cuda.stages_around_kernels(arch, tf32)
+    split = Stage(
+        "kernels",
+        "linalg",
+        (*((ResultSizes(),) if settings.fenced else ()), SplitProgram(), RestoreLocations()),
+        "the regions that are ours, each a kernel function; the program that calls them rides along",
+    )
+    mapped = Stage(
+        "mapped",
+        "gpu",
+        (MapKernels(arch), Pass("canonicalize"), Pass("cse"), BindKernels(), Pass("canonicalize"), RestoreLocations()),
+        "blocks, warps and threads; parameters as IREE passes them: pointers, then 32-bit numbers",
+    )
+    program = Stage(
+        "program",
+        "program",
+        (EmbedKernels(image),),
+        "what IREE is given: the program with dispatches of our kernels, and their machine code",
+    )
+    stages = (*frontend_stages(route, level), *graph, split, cuda.BUFFERIZED, mapped, *back, program)
+    return _with_phases("iree-cuda", stages, settings)
+
+
+def _check_level(level: str) -> None:
+    if level not in ("fx", "torch", "tosa", "linalg"):
+        raise UsageError(
+            f"IREE takes programs at linalg or above; this one stands at level '{level}'",
+            hint="lower it to linalg at most, or compile it for target cpu",
+        )
+
+
+def _with_phases(name: str, stages: Sequence[Stage], settings: IreePhase) -> Pipeline:
     phases = [Stage(f"iree-{phase}", "iree", (replace(settings, phase=phase),), doc) for phase, doc in PHASES.items()]
     vmfb = Stage("vmfb", "vmfb", (replace(settings, phase=VMFB),), "the file that IREE's runtime loads")
-    return Pipeline(name, (*frontend_stages(route, level), prepared, *phases, vmfb), _PURPOSES[name])
+    return Pipeline(name, (*stages, *phases, vmfb), _PURPOSES[name])
 
 
 def iree_cpu_pipeline(route: str, level: str, cpu: str = "host") -> Pipeline:

@@ -21,7 +21,7 @@ from mlirstack.errors import MlirstackError
 from mlirstack.lowering import Lowering, LowerOptions, build_program, program_of
 from mlirstack.passes.cuda.allow_tf32 import AllowTf32
 from mlirstack.targets.cuda.target import CudaTarget
-from mlirstack.targets.cuda.tf32 import kernels_with_tf32, tf32_of_torch
+from mlirstack.targets.tf32 import kernels_with_tf32, tf32_of_torch
 
 AllowTf32Function = Callable[[bool, bool], None]
 
@@ -47,7 +47,7 @@ def test_settings_of_torch(allow_tf32: AllowTf32Function) -> None:
 _FRESH = """
 import json, sys, warnings
 warnings.simplefilter("error")
-from mlirstack.targets.cuda.tf32 import tf32_of_torch
+from mlirstack.targets.tf32 import tf32_of_torch
 found = [tf32_of_torch()]
 assert "torch" not in sys.modules
 import torch

@@ -18,7 +18,7 @@ from mlirstack.errors import StageError, UnsupportedError, UsageError
 from mlirstack.frontend.parameters import save_parameters
 from mlirstack.frontend.program import Program
 from mlirstack.ir.diff import unified
-from mlirstack.ir.level import Level
+from mlirstack.ir.level import IREE_DIALECTS, Level
 from mlirstack.pipeline.dump import Dump, DumpInfo, prepare_directory
 from mlirstack.pipeline.observers import LevelCheck, Snapshots, StageResult, Verification
 from mlirstack.pipeline.pass_dump import PassDump
@@ -246,8 +246,10 @@ def read_payload(level: Level, file: Path) -> Payload:
     from mlirstack.ir.foreign import ForeignModule
     from mlirstack.ir.text import BYTECODE_MAGIC, read_module
 
-    if level.is_module:
-        return read_module(file, new_context())
+    if level.dialects is not None:
+        context = new_context()
+        context.allow_unregistered_dialects = bool(level.dialects & IREE_DIALECTS)
+        return read_module(file, context)
     try:
         data = file.read_bytes()
     except OSError as error:

@@ -14,6 +14,8 @@ _BUFFER = (_VECTOR - {"tensor", "ml_program", "shape"}) | {"omp"}
 _LLVM = frozenset({"builtin", "llvm", "omp"})
 # The host side of a GPU program, and what its kernels are written in before and after they reach NVVM.
 _HOST = _STRUCTURE | {"arith", "memref", "gpu", "index", "cf", "ub"}
+# Dialects that these bindings hold as unregistered ones.
+IREE_DIALECTS = frozenset({"flow", "hal", "util"})
 _GPU = _HOST | {"nvgpu", "nvvm", "llvm", "vector", "scf", "affine", "math", "complex"}
 
 
@@ -61,6 +63,7 @@ LEVELS: dict[str, Level] = {
         Level("plan", "launch plan: what the host does to run the kernels", "json"),
         Level("object", "relocatable object file", "o"),
         Level("asm", "assembly of the object that runs", "s"),
+        Level("program", "Linalg on tensors with IREE's dispatches of kernels inside", dialects=_TENSOR | IREE_DIALECTS),
         Level("iree", "IREE's dialects (util, flow, stream, hal, vm), read by IREE's compiler only", foreign=True),
         Level("vmfb", "IREE module: VM bytecode with native code inside", "vmfb"),
     )

@@ -14,8 +14,10 @@ from typing import Any
 from mlirstack.bindings import ir
 from mlirstack.ir.ops import function
 from mlirstack.ir.parameters import PARAMETER, marked_parameters
-from mlirstack.passes.abi import MAIN
-from mlirstack.passes.iree_archive import PARAMETERS, SCOPE, WRITTEN
+from mlirstack.passes import functions
+from mlirstack.passes.abi import ARGUMENT, MAIN
+from mlirstack.passes.iree_archive import ARGUMENTS, PARAMETERS, SCOPE, WRITTEN
+from mlirstack.passes.iree_executables import written_operands
 
 
 def booleans_to_bytes(module: Any) -> None:
@@ -53,10 +55,23 @@ def name_written_arguments(module: Any) -> None:
     main = function(module, MAIN).opview
     written = [i for i, a in enumerate(main.entry_block.arguments) if _may_be_written(a)]
     if written:
-        _reflect(main, WRITTEN, json.dumps(written))
+        reflect(main, WRITTEN, json.dumps(written))
 
 
-def _reflect(main: Any, key: str, value: str) -> None:
+def name_arguments(module: Any) -> None:
+    """Name, in the reflection of ``@main``, the arguments of the program that are left, where passes have numbered them:
+    parameters that nothing uses are gone."""
+    main = function(module, MAIN).opview
+    attributes = functions.argument_attributes(main)
+    numbers = [functions.integer(given.pop(ARGUMENT)) for given in attributes if ARGUMENT in given]
+    if len(numbers) == len(attributes):
+        with module.context:
+            functions.set_argument_attributes(main, attributes)
+        reflect(main, ARGUMENTS, json.dumps(numbers))
+
+
+def reflect(main: Any, key: str, value: str) -> None:
+    """Add an entry to the reflection of ``@main``, which the compiled module answers with."""
     with main.context:
         known = ir.DictAttr(main.attributes["iree.reflection"]) if "iree.reflection" in main.attributes else ()
         entries = {named.name: named.attr for named in known} | {key: ir.StringAttr.get(value)}
@@ -90,6 +105,9 @@ def _may_be_written(value: Any) -> bool:
         elif op.name.startswith(("linalg.", "tm_tensor.")):
             if use.operand_number >= len(op.operands) - len(op.results):  # destinations stand last, one a result
                 return True
+        elif op.name == "flow.dispatch":  # of a kernel that is compiled already: it says what it writes
+            if use.operand_number in written_operands(op):
+                return True
         elif op.name not in _READERS:
             return True
     return False
@@ -114,7 +132,7 @@ def parameters_to_globals(module: Any) -> None:
             value = _load_global(main, f"parameter_{symbol}", arguments[i])
             arguments[i].replace_all_uses_with(value)
         _drop_arguments(main, set(names))
-    _reflect(main, PARAMETERS, json.dumps(list(names.values())))
+    reflect(main, PARAMETERS, json.dumps(list(names.values())))
 
 
 def describe_device(module: Any, targets: str | None) -> None:

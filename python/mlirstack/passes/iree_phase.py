@@ -12,6 +12,7 @@ from mlirstack.ir.text import clone_module, module_bytecode
 from mlirstack.passes.iree_arguments import (
     booleans_to_bytes,
     describe_device,
+    name_arguments,
     name_written_arguments,
     parameters_to_globals,
 )
@@ -82,6 +83,7 @@ class IreePhase(Translation):
         module = clone_module(module)
         booleans_to_bytes(module)
         parameters_to_globals(module)
+        name_arguments(module)
         name_written_arguments(module)
         describe_device(module, device_attribute(self.backend, self.arch))
         return module_bytecode(module)

@@ -76,6 +76,9 @@ _SM_90 = """#iree_gpu.target<arch = "sm_90", features = "+ptx80", wgp = <
 _DESCRIPTIONS: Mapping[tuple[str, str], str] = {(CUDA, "sm_90"): _SM_90}
 _EXECUTABLE_FORMATS: Mapping[str, str] = {CUDA: "cuda-nvptx-fb"}
 
+# The architecture that our own kernels are compiled for, where it is another one than IREE's name.
+KERNEL_ARCHITECTURES: Mapping[str, str] = {"sm_90": "sm_90a"}
+
 
 def check_architecture(backend: str, arch: str) -> None:
     """:class:`PipelineError` with the nearest names where ``arch`` is not one of ``backend``."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mlirstack.passes import functions
+from mlirstack.passes import abi, functions
 from mlirstack.passes.grouping import Group, Policy, class_of_group, dependences, group_operations, order_with
 from mlirstack.passes.outline import outline_groups
 from mlirstack.pipeline.step import PythonPass
@@ -27,22 +27,28 @@ class FormDispatches(PythonPass):
     """Before: ``@main`` and ``@prepare`` hold linalg ops on tensors, slices and loops.  After: they call kernel functions,
     allocate, and take views; every kernel says which emitter writes it for ``arch`` and with which parameters.
 
-    ``prefer`` names an emitter that gets whatever it takes.
+    ``prefer`` names an emitter that gets whatever it takes.  With ``partial``, another compiler lowers the rest: ops that no
+    emitter takes, and those of ``@prepare``, stay as they are.
     """
 
     name = "mlirstack-form-dispatches"
     arch: str = DEFAULT_ARCH
     prefer: str = ""
+    partial: bool = False
 
     def apply(self, module: Any) -> None:
         device = device_of(self.arch)
         choosers = _choosers(device, self.prefer)
         counts: Counter[str] = Counter()
         entries = [entry for entry in functions.entry_points(module) if len(entry.regions[0].blocks) == 1]
+        if self.partial:
+            entries = [entry for entry in entries if functions.name_of(entry) != abi.PREPARE]
         # All claims first: what @main needs of @prepare can be seen only while that still holds ops, not kernels.
         for entry, claimed in [(entry, _claims(entry, device)) for entry in entries]:
             groups = group_operations(_body(entry), claimed, _POLICY)
             chosen = [part for group in groups for part in _parts(group, choosers)]
+            if self.partial:
+                chosen = [(Group(None, part.ops) if choice == _GENERAL else part, choice) for part, choice in chosen]
             functions_made = outline_groups(entry, [group for group, _ in chosen], counts, pull_slices=False)
             for kernel, (_, choice) in zip(functions_made, chosen, strict=True):
                 if kernel is not None:

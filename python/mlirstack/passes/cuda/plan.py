@@ -200,12 +200,17 @@ class KernelInfo:
 
 @dataclass(frozen=True)
 class LaunchPlan:
-    """A whole program: entry points, constants, kernels, and the architecture that the kernels are for (``sm_90a``)."""
+    """A whole program: entry points, constants, kernels, and the architecture that the kernels are for (``sm_90a``).
+
+    Where another compiler lowers the program, the functions are those that it calls, and ``program`` is the program itself:
+    MLIR bytecode, zlib-compressed in base64.
+    """
 
     arch: str
     functions: tuple[PlannedFunction, ...]
     kernels: tuple[KernelInfo, ...]
     constants: tuple[Constant, ...] = ()
+    program: str = ""
     format: int = FORMAT
 
     def function(self, name: str) -> PlannedFunction | None:
@@ -227,6 +232,7 @@ class LaunchPlan:
             functions=tuple(_function(f) for f in data["functions"]),
             kernels=tuple(KernelInfo(**k) for k in data["kernels"]),
             constants=tuple(Constant(c["element"], tuple(c["shape"]), c["data"]) for c in data.get("constants", ())),
+            program=data.get("program", ""),
         )
 
 

@@ -17,6 +17,7 @@ from mlirstack.passes.cuda.constant_bytes import constant_of
 from mlirstack.passes.cuda.host_program import UNUSED, HostProgram
 from mlirstack.passes.cuda.memory import assign_offsets
 from mlirstack.passes.cuda.plan import Buffer, Constant, Expr, Input, KernelInfo, LaunchPlan, PlannedFunction, ResultRef
+from mlirstack.passes.iree_split import packed_program
 
 
 def plan_of(module: Any) -> LaunchPlan:
@@ -37,7 +38,7 @@ def plan_of(module: Any) -> LaunchPlan:
         program = HostProgram(tables, kernels)
         planned.append(_function(entry, program))
         launched |= program.launched
-    return LaunchPlan("", tuple(planned), tuple(launched.values()), tuple(constants))
+    return LaunchPlan("", tuple(planned), tuple(launched.values()), tuple(constants), packed_program(module))
 
 
 def _kernels(module: Any) -> Iterator[tuple[str, Any]]:

@@ -15,9 +15,9 @@ from mlirstack.passes.cuda.plan import LaunchPlan
 from mlirstack.schedules.cuda.device import DEFAULT_ARCH
 from mlirstack.targets.base import Artifact, Executable, Target
 from mlirstack.targets.cuda.arch import Arch
-from mlirstack.targets.cuda.tf32 import kernels_with_tf32, tf32_of_torch
 from mlirstack.targets.registry import TargetOptions
 from mlirstack.targets.requirements import Requirements
+from mlirstack.targets.tf32 import kernels_with_tf32, tf32_of_torch
 
 if TYPE_CHECKING:
     import torch

@@ -17,7 +17,7 @@ import numpy as np
 
 from mlirstack.errors import RuntimeCheckError, TargetUnavailableError
 from mlirstack.frontend.program import ENTRY, ArgumentSpec, Signature
-from mlirstack.passes.iree_archive import PARAMETERS, SCOPE, WRITTEN
+from mlirstack.passes.iree_archive import ARGUMENTS, PARAMETERS, SCOPE, WRITTEN
 
 ALIGNMENT = 64  # bytes; IREE refuses to import buffers that are not aligned so
 
@@ -104,6 +104,7 @@ class Session:
             reflection = self._function.reflection
             lifted: list[str] = json.loads(reflection.get(PARAMETERS, "[]"))
             written: list[int] = json.loads(reflection.get(WRITTEN, "[]"))
+            taken: list[int] = json.loads(reflection.get(ARGUMENTS) or str([*range(len(signature.arguments))]))
             self.bound = {name: provide(name) for name in lifted}
             self._context = rt.VmContext(instance(), [*self._modules(), module])
         except (RuntimeError, ValueError, KeyError) as error:
@@ -111,7 +112,7 @@ class Session:
                 f"IREE's runtime refuses this module: {first_line(error)}",
                 hint="build it again with the compiler version that 'mlirstack doctor' names",
             ) from error
-        self.slots = _slots(signature, set(lifted), set(written))
+        self.slots = _slots(signature, set(lifted), set(written), set(taken))
         self._result_count = len(signature.results)
 
     def _modules(self) -> list[Any]:
@@ -154,14 +155,14 @@ def allocate_copy(device: Any, contents: np.ndarray, shape: tuple[int, ...], dty
     return rt.HalBufferView(view.get_buffer(), list(shape), ELEMENT_TYPES[dtype])
 
 
-def _slots(signature: Signature, lifted: set[str], written: set[int]) -> list[Slot]:
+def _slots(signature: Signature, lifted: set[str], written: set[int], taken: set[int]) -> list[Slot]:
     slots: list[Slot] = []
     position = 0
-    for spec in signature.arguments:
+    for number, spec in enumerate(signature.arguments):
         if spec.kind == "input":
             slots.append(Slot(spec, position, None, len(slots) in written))
             position += 1
-        elif spec.name not in lifted:
+        elif spec.name not in lifted and number in taken:
             slots.append(Slot(spec, None, spec.name, len(slots) in written))
     return slots
 

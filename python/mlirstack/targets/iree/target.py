@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from mlirstack.errors import BundleError, PipelineError, TargetUnavailableError, UsageError
 from mlirstack.frontend.program import Program, Signature
-from mlirstack.passes.iree_targets import BACKENDS, check_architecture
+from mlirstack.passes.iree_targets import BACKENDS, KERNEL_ARCHITECTURES, check_architecture
+from mlirstack.pipeline.registry import nearest
 from mlirstack.targets.base import ArrayExecutable, Artifact, Executable, Target
 from mlirstack.targets.iree.bytecode import bytecode_read_here, bytecode_version
 from mlirstack.targets.registry import TargetOptions
@@ -28,11 +29,13 @@ from mlirstack.targets.requirements import (
     known_machine_features,
     unmet,
 )
+from mlirstack.targets.tf32 import tf32_of_torch
 
 if TYPE_CHECKING:
     import numpy as np
     import torch
 
+    from mlirstack.passes.iree_phase import IreePhase
     from mlirstack.pipeline.runner import Observer, Payload
     from mlirstack.pipeline.stage import Pipeline
 
@@ -51,6 +54,7 @@ class IreeTarget(Target):
     backend: ClassVar[str]
     device: ClassVar[str]
     settings: ClassVar[tuple[str, ...]] = ("opt-level", "data-tiling", "ukernels")
+    fenced: ClassVar[bool] = False  # results in memory of the caller's, calls that return early
 
     def __init__(self, options: TargetOptions) -> None:
         if options.threads < 1:
@@ -61,7 +65,7 @@ class IreeTarget(Target):
         except PipelineError as error:
             raise UsageError(f"target '{self.name}': {error.message}", hint=error.hint) from None
         self.threads = options.threads
-        self._given = dict(options.settings)
+        self.given = dict(options.settings)
 
     def available(self) -> str | None:
         """None where IREE's runtime is installed and the device is there."""
@@ -69,28 +73,33 @@ class IreeTarget(Target):
 
     def pipeline(self, route: str, level: str) -> Pipeline:
         """Front end, IREE's phases, vmfb."""
-        from mlirstack.passes.iree_phase import VMFB, IreePhase
         from mlirstack.pipelines.iree import iree_pipeline
 
+        return iree_pipeline(self.name, route, level, self._phase())
+
+    def _phase(self) -> IreePhase:
+        """The last of IREE's phases, with what was set."""
+        from mlirstack.passes.iree_phase import VMFB, IreePhase
+
         try:
-            phase = IreePhase(VMFB, backend=self.backend, arch=self.arch)
-            for key, value in self._given.items():
+            phase = IreePhase(VMFB, backend=self.backend, arch=self.arch, fenced=self.fenced)
+            for key, value in self.given.items():
                 field = key.replace("-", "_")
-                phase = replace(phase, **{field: _truth(value) if key == "data-tiling" else value})  # type: ignore[arg-type]
+                if field in IreePhase.__dataclass_fields__:
+                    phase = replace(phase, **{field: _truth(value) if key == "data-tiling" else value})  # type: ignore[arg-type]
         except PipelineError as error:
             raise UsageError(f"target '{self.name}': {error.message}", hint=error.hint) from None
-        return iree_pipeline(self.name, route, level, phase)
+        return phase
 
     def build(self, program: Program, payload: Payload, observers: Sequence[Observer] = ()) -> Artifact:
         """Wrap the vmfb; :class:`UsageError` where the table was not run to its end."""
         if not isinstance(payload, bytes):
             raise UsageError("the stages were not run to the end: there is no vmfb", hint="leave out --to")
-        phase = self.pipeline("linalg", "linalg").stages[-1].steps[0]
         metadata = {
             "backend": self.backend,
             "arch": self.arch,
             "compiler": f"{COMPILER} {importlib.metadata.version(COMPILER)}",
-            "flags": list(phase.flags()),  # type: ignore[union-attr]
+            "flags": list(self._phase().flags()),
             "bytecode": list(bytecode_version(payload)),
             "sha256": hashlib.sha256(payload).hexdigest(),
         }
@@ -168,13 +177,31 @@ class IreeCpuTarget(IreeTarget):
 class IreeCudaTarget(IreeTarget):
     """IREE on an NVIDIA GPU: ``iree-cuda:sm_80``, ``:sm_86``, ``:sm_89``, ``:sm_90``.
 
-    The vmfb holds PTX, which the driver compiles at load: it runs on later architectures too.  Building needs no GPU.
+    What target ``cuda`` has emitters for runs as our own kernels, embedded as machine code; IREE compiles the rest to PTX,
+    which the driver compiles at load.  Building needs no GPU.
+
+    Settings: ``kernels`` "own" (the default), or "iree" for IREE's code alone.  ``image`` of our kernels: "cubin", "ptx"
+    (compiled by the driver), or "fatbin", which holds both and is the default where it runs on later devices as well.
     """
 
     name = "iree-cuda"
     backend = "cuda"
     device = "cuda"
-    settings = ("opt-level",)
+    settings = ("opt-level", "kernels", "image")
+
+    def __init__(self, options: TargetOptions) -> None:
+        super().__init__(options)
+        exact = self.arch in KERNEL_ARCHITECTURES
+        self.kernels = _one_of(self, "kernels", ("own", "iree"))
+        self.image = _one_of(self, "image", ("cubin", "ptx", "fatbin") if exact else ("fatbin", "cubin", "ptx"))
+
+    def pipeline(self, route: str, level: str) -> Pipeline:
+        """With our kernels, the stages of target ``cuda`` come first."""
+        from mlirstack.pipelines.iree import iree_cuda_pipeline
+
+        if self.kernels == "iree":
+            return super().pipeline(route, level)
+        return iree_cuda_pipeline(route, level, self._phase(), image=self.image, tf32=tf32_of_torch())
 
     def available(self) -> str | None:
         """None where the runtime is installed, there is a GPU, and it runs what is asked for."""
@@ -237,6 +264,16 @@ class IreeVulkanTarget(_CompileOnly):
     name = "iree-vulkan"
     backend = "vulkan-spirv"
     device = "vulkan"
+
+
+def _one_of(target: IreeTarget, key: str, values: tuple[str, ...]) -> str:
+    """The setting ``key``, one of ``values``; the first where it is not given."""
+    given = target.given.get(key, values[0])
+    if given not in values:
+        raise UsageError(
+            f"target '{target.name}' has no {key} '{given}'{nearest(given, [*values])}", hint=f"{key}: {', '.join(values)}"
+        )
+    return given
 
 
 def _truth(text: str) -> bool:

@@ -1,0 +1,195 @@
+"""The program and its own kernels part: IREE compiles the one, the stages of target ``cuda`` the others.
+
+Takes a graph with dispatches formed, leaves the kernel functions alone in the module.  The program, still on tensors,
+rides along as bytes in an attribute (large constants are not printed, so dumps stay readable), until the kernels are code
+and it is put together with them again (:mod:`mlirstack.passes.iree_embed`).
+"""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from mlirstack.bindings import ir
+from mlirstack.ir.kernels import KERNEL_ATTRIBUTE
+from mlirstack.ir.ops import function, walk
+from mlirstack.ir.ops import functions as functions_of
+from mlirstack.ir.text import clone_module, module_bytecode
+from mlirstack.passes import abi, functions
+from mlirstack.passes.regions import clone_with
+from mlirstack.pipeline.step import PythonPass
+
+PROGRAM = "mlirstack.program"  # module attribute: the bytecode of the program that calls the kernels
+DESTINATIONS = "mlirstack.destinations"  # function attribute: for each result of a kernel, the argument it is written to
+
+_ELEMENTS = frozenset({"f64", "f32", "f16", "bf16", "i64", "i32", "i16", "i8", "i1"})
+_SCALARS = frozenset({"index", "i64", "i32", "f32"})
+_MOST_TENSORS = 14  # IREE binds 16 buffers at most to a dispatch; kernels may want memory of their own
+
+
+@dataclass(frozen=True)
+class SplitProgram(PythonPass):
+    """Before: ``@main`` (and ``@prepare``) call kernel functions and hold ops on tensors.  After: the module holds the
+    kernel functions, each with ``mlirstack.destinations``, and the program as bytes in ``mlirstack.program``; it computes
+    itself what ``@prepare`` did, which IREE does once at load.
+
+    Kernels that cannot be dispatches of IREE's (element types that it stores otherwise, too many tensors, results that are
+    not written to an argument) go back into the program.
+    """
+
+    name = "mlirstack-iree-split"
+
+    def apply(self, module: Any) -> None:
+        _join_preparation(module)
+        main = function(module, abi.MAIN)
+        for kernel in [f for f in functions_of(module) if KERNEL_ATTRIBUTE in f.attributes]:
+            places = _destinations(kernel)
+            if places is None or not _can_be_dispatched(kernel):
+                _inline_calls(main, kernel)
+                kernel.operation.erase()
+            else:
+                kernel.attributes[DESTINATIONS] = ir.DenseI64ArrayAttr.get(places)
+        program = clone_module(module)
+        for kernel in [f for f in functions_of(program) if KERNEL_ATTRIBUTE in f.attributes]:
+            _declare(kernel)
+        module.operation.attributes[PROGRAM] = _as_attribute(module_bytecode(program))
+        for other in [f for f in functions_of(module) if KERNEL_ATTRIBUTE not in f.attributes]:
+            other.operation.erase()
+
+
+def packed_program(module: Any) -> str:
+    """The program that rides along with ``module`` as text, for a launch plan; empty where there is none."""
+    if PROGRAM not in module.operation.attributes:
+        return ""
+    data = np.array(ir.DenseIntElementsAttr(module.operation.attributes[PROGRAM]), dtype=np.int8).tobytes()
+    return base64.b64encode(zlib.compress(data, 9)).decode()
+
+
+def unpacked_program(text: str) -> bytes:
+    """Inverse of :func:`packed_program`: MLIR bytecode."""
+    return zlib.decompress(base64.b64decode(text))
+
+
+def _as_attribute(data: bytes) -> Any:
+    return ir.DenseElementsAttr.get(np.frombuffer(data, dtype=np.int8), type=ir.IntegerType.get_signless(8))
+
+
+# --------------------------------------------------------------------------------------------------------------- @prepare
+
+
+def _join_preparation(module: Any) -> None:
+    """Let ``@main`` compute what ``@prepare`` does, of the parameters of both."""
+    main = function(module, abi.MAIN)
+    try:
+        prepare = function(module, abi.PREPARE)
+    except KeyError:
+        return
+    block, attributes = main.regions[0].blocks[0], functions.argument_attributes(main)
+    by_number = {functions.integer(a[abi.ARGUMENT]): i for i, a in enumerate(attributes) if abi.ARGUMENT in a}
+    mapping: dict[Any, Any] = {}
+    source = prepare.regions[0].blocks[0]
+    for argument, given in zip(source.arguments, functions.argument_attributes(prepare), strict=True):
+        number = functions.integer(given[abi.ARGUMENT])
+        if number not in by_number:
+            by_number[number] = len(attributes)
+            attributes.append(given)
+            block.add_argument(argument.type, argument.location)
+        mapping[argument] = block.arguments[by_number[number]]
+    *body, leave = [op.operation for op in source.operations]
+    with ir.InsertionPoint.at_block_begin(block):
+        for op in body:
+            with op.location:
+                mapping.update(zip(op.results, clone_with(op, mapping).results, strict=True))
+    for argument, given in zip(block.arguments, attributes, strict=True):
+        if abi.PREPARED in given:
+            result = leave.operands[functions.integer(given[abi.PREPARED])]
+            argument.replace_all_uses_with(mapping[result])
+    prepare.operation.erase()
+    _keep_arguments(main, attributes)
+
+
+def _keep_arguments(main: Any, attributes: list[dict[str, Any]]) -> None:
+    """The arguments of the program in their order; prepared values are none any more."""
+    block = main.regions[0].blocks[0]
+    kept = sorted(
+        (i for i, given in enumerate(attributes) if abi.PREPARED not in given),
+        key=lambda i: functions.integer(attributes[i][abi.ARGUMENT]),
+    )
+    old = list(block.arguments)
+    for i in kept:
+        old[i].replace_all_uses_with(block.add_argument(old[i].type, old[i].location))
+    for i in reversed(range(len(old))):
+        block.erase_argument(i)
+    functions.set_type(main, [a.type for a in block.arguments], functions.type_of(main).results)
+    functions.set_argument_attributes(main, [attributes[i] for i in kept])
+
+
+# ---------------------------------------------------------------------------------------------------------------- kernels
+
+
+def _destinations(kernel: Any) -> list[int] | None:
+    """For each result, the number of the argument whose memory it is written to; None where one has no argument alone."""
+    places = [_written_argument(value) for value in functions.return_op(kernel).operands]
+    known = [place for place in places if place is not None]
+    return known if len(set(known)) == len(places) else None
+
+
+def _written_argument(value: Any) -> int | None:
+    while not isinstance(value.owner, ir.Block):
+        op = value.owner.operation
+        if op.name == "tensor.insert_slice":
+            value = op.operands[1]
+        elif op.name.startswith("linalg."):
+            value = op.operands[len(op.operands) - len(op.results) + value.result_number]
+        else:
+            return None
+    return int(ir.BlockArgument(value).arg_number)
+
+
+def _can_be_dispatched(kernel: Any) -> bool:
+    tensors = 0
+    for kind in (*functions.type_of(kernel).inputs, *functions.type_of(kernel).results):
+        if not isinstance(kind, ir.RankedTensorType):
+            if str(kind) not in _SCALARS:
+                return False
+            continue
+        tensors += 1
+        if str(ir.RankedTensorType(kind).element_type) not in _ELEMENTS:
+            return False
+    return tensors - len(functions.type_of(kernel).results) <= _MOST_TENSORS
+
+
+def _inline_calls(main: Any, kernel: Any) -> None:
+    name = functions.name_of(kernel)
+    source = kernel.regions[0].blocks[0]
+    *body, leave = [op.operation for op in source.operations]
+    for call in [op for op in walk(main) if op.name == "func.call"]:
+        if str(ir.FlatSymbolRefAttr(call.attributes["callee"]).value) != name:
+            continue
+        mapping = dict(zip(source.arguments, call.operands, strict=True))
+        with ir.InsertionPoint(call):
+            for op in body:
+                with op.location:
+                    mapping.update(zip(op.results, clone_with(op, mapping).results, strict=True))
+        for old, value in zip(call.results, leave.operands, strict=True):
+            old.replace_all_uses_with(mapping[value])
+        call.erase()
+
+
+def _declare(kernel: Any) -> None:
+    """The kernel without its body."""
+    signature = functions.type_of(kernel)
+    with ir.InsertionPoint(kernel), kernel.location:
+        attributes = {
+            "sym_name": kernel.attributes["sym_name"],
+            "sym_visibility": ir.StringAttr.get("private"),
+            "function_type": ir.TypeAttr.get(signature),
+            KERNEL_ATTRIBUTE: kernel.attributes[KERNEL_ATTRIBUTE],
+            DESTINATIONS: kernel.attributes[DESTINATIONS],
+        }
+        ir.Operation.create("func.func", attributes=attributes, regions=1)
+    kernel.operation.erase()
