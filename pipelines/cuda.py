@@ -140,7 +140,12 @@ def _dispatches(arch: str, prefer: str, *, partial: bool = False) -> Stage:
 def stages_around_kernels(arch: str, tf32: Sequence[str]) -> tuple[tuple[Stage, ...], tuple[Stage, ...]]:
     """What another table needs to lower its own program around kernels of ours: the stages on tensors, up to ``dispatches``
     with the rest left alone, and those from launches to the plan."""
-    graph = (prepared(*_BEFORE_HOISTING), fused(*_tf32(tf32)), FLATTENED, _dispatches(arch, "", partial=True))
+    graph = (
+        prepared(*_BEFORE_HOISTING, keep_narrow=True),
+        fused(*_tf32(tf32)),
+        FLATTENED,
+        _dispatches(arch, "", partial=True),
+    )
     return graph, (GPU, NVVM, LLVMIR, *_machine_code(arch))
 
 
@@ -211,7 +216,7 @@ def cuda_pipeline(
         "blocks, warps and threads; loads, stores and tensor-core ops",
     )
     back = (
-        prepared(*_BEFORE_HOISTING),
+        prepared(*_BEFORE_HOISTING, keep_narrow=True),
         fused(*_tf32(tf32)),
         FLATTENED,
         _dispatches(chip, schedule or ""),
