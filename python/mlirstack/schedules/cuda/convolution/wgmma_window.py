@@ -86,8 +86,8 @@ class WindowCopies:
     def tensor_maps(self, problem: WgmmaProblem) -> tuple[TensorMapLayout, TensorMapLayout]:
         """Those of the image and of the weights."""
         tile, size = problem.tile, self.operands.bits // 8
-        pixels = tile.rows // (2 if tile.multicast == "a" else 1)
-        features = tile.columns // (2 if tile.multicast == "b" else 1)
+        pixels = tile.rows // (2 if tile.shares_left else 1)
+        features = tile.columns // (2 if tile.shares_right else 1)
         sizes = [self.channels, *(axis.size for axis in reversed(self.spatial)), self.images]
         strides = [self.channels * size]
         for count in sizes[1:-1]:
@@ -99,7 +99,7 @@ class WindowCopies:
             upper=tuple(axis.upper for axis in inner),
         )  # fmt: skip
         if not problem.right.k_major:
-            return image, factor_map(problem, problem.right, tile.columns, shared_by_two=tile.multicast == "b")
+            return image, factor_map(problem, problem.right, tile.columns, shared_by_two=tile.shares_right)
         weights = TensorMapLayout(
             tensor_map_element(self.operands), (self.channels, self.taps, self.match.product.n),
             (self.channels * size, self.channels * self.taps * size), (self.step_channels, 1, features),
@@ -126,9 +126,9 @@ class WindowProducer(Producer):
             return
         target = stage * block.problem.stage_bytes + source.offset
         if source.shared:  # this block's half of the rows, for both blocks
-            half = source.rows // 2
-            row = row + block.rank * half
-            target = target + block.rank * (half * hopper.SWIZZLE)
+            rows = source.rows // 2
+            row = row + source.shared.half * rows
+            target = target + source.shared.half * (rows * hopper.SWIZZLE)
         tap, channel = step // copies.blocks, step % copies.blocks * copies.step_channels
         barrier = block.ring.full(stage)
         if source is self._left:

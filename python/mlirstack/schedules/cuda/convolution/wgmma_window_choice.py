@@ -10,12 +10,9 @@ from mlirstack.schedules.cuda.wgmma.wgmma_tile import WgmmaProblem, WgmmaTile
 # Features come in fewer columns than those of matrix products, or in multiples of 320 (diffusion models), and small images
 # have few pixels for very long windows.
 _TILES = (
-    (WgmmaTile(128, 160, 5), 0.77),
-    (WgmmaTile(256, 64, 5), 0.62),
-    (WgmmaTile(128, 64, 8), 0.52),
-    (WgmmaTile(64, 128, 7, split=4), 0.58),
-    (WgmmaTile(64, 128, 7, split=8), 0.58),
-)
+    WgmmaTile(128, 160, 5), WgmmaTile(256, 64, 5), WgmmaTile(128, 64, 8), WgmmaTile(64, 128, 7, split=4),
+    WgmmaTile(64, 128, 7, split=8),
+)  # fmt: skip
 _MAX_PADDING = 1.4  # K with channels padded to whole steps, against K itself
 _LONG_K = 1024  # from here on the main loop takes so long that results may leave one by one
 _MANY_FEATURES = 64  # up to here, tiles are so narrow that copying and multiplying by the same threads is as fast

@@ -146,7 +146,7 @@ def tensor_load(
     tensor_map: Any,
     coordinates: Sequence[Int],
     barrier: Any,
-    multicast: int | None = None,
+    multicast: Number | None = None,
     offsets: Sequence[Int] = (),
 ) -> None:
     """Copy a box to shared memory; its bytes (all of them: zeros beyond the edges) count on ``barrier``.
@@ -156,11 +156,17 @@ def tensor_load(
     (i16) along each spatial dimension, innermost first; ``coordinates`` then are those of the first pixel, without the tap.
     """
     cluster = dialect("llvm").AddrSpaceCastOp(ir.Type.parse("!llvm.ptr<7>"), target).result
-    mask = None if multicast is None else kernel.integer(multicast, kernel.i16).value
+    mask = None if multicast is None else _mask(kernel, multicast)
     raw = [coordinate.value for coordinate in coordinates]
     op = dialect("nvvm").CpAsyncBulkTensorGlobalToSharedClusterOp
     mode = dialect("nvvm").TMALoadMode.IM2COL if offsets else None
     op(cluster, tensor_map, raw, barrier, [offset.value for offset in offsets], multicastMask=mask, mode=mode)
+
+
+def _mask(kernel: Kernel, blocks: Number) -> Any:
+    if isinstance(blocks, int):
+        return kernel.integer(blocks, kernel.i16).value
+    return dialect("arith").TruncIOp(kernel.i16, blocks.value).result
 
 
 def tensor_store(tensor_map: Any, source: Any, coordinates: Sequence[Int]) -> None:

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from mlirstack.schedules.cuda.instructions import hopper
 from mlirstack.schedules.cuda.instructions.hopper import Ring, Stage
 from mlirstack.schedules.cuda.kernel import Kernel
-from mlirstack.schedules.cuda.values import Int
+from mlirstack.schedules.cuda.values import Int, Number
 from mlirstack.schedules.cuda.wgmma.raster import Place, Raster
 from mlirstack.schedules.cuda.wgmma.wgmma_tile import PIECE_BYTES, WgmmaProblem
+
+
+@dataclass(frozen=True)
+class Share:
+    """Half number ``half`` of what two blocks of a cluster share; ``mask`` has the bits of both."""
+
+    half: Int
+    mask: Number
 
 
 class WgmmaBlock:
@@ -27,6 +36,11 @@ class WgmmaBlock:
         self.shared = kernel.shared()
         self.thread = kernel.thread()
         self.rank = hopper.block_in_cluster(kernel) if tile.cluster > 1 else kernel.integer(0)
+        # Blocks that share the K of a tile are neighbours in the cluster; those of the tile below follow, then on the right.
+        self.part = self.rank % tile.split if tile.multicast != "none" else self.rank
+        place = self.rank // tile.split
+        self._down = place % tile.cluster_tiles[0]
+        self._across = place // tile.cluster_tiles[0]
         self.first = kernel.block_index() // tile.cluster  # tile of the cluster
         self.clusters = clusters
         self.ring = Ring(kernel, kernel.offset(self.shared, problem.barriers), tile.stages, tile.releases)
@@ -68,7 +82,7 @@ class WgmmaBlock:
         expected = kernel.integer(sizes[0])
         for block, size in enumerate(sizes):
             if size != sizes[0]:
-                expected = self.rank.equals(block).select(kernel.integer(size), expected)
+                expected = self.part.equals(block).select(kernel.integer(size), expected)
         for consumer in range(tile.consumers):
             hopper.arrive_expecting(kernel, self.arrived(kernel.integer(consumer)), expected)
 
@@ -84,17 +98,42 @@ class WgmmaBlock:
 
     def place(self, work: Int) -> Place:
         """First row and column of this block's tile in the cluster's tile ``work``, and its product."""
-        place, multicast = self._raster.place(work), self.tile.multicast
-        row = place.row * 2 + self.rank if multicast == "b" else place.row
-        column = place.column * 2 + self.rank if multicast == "a" else place.column
-        return Place(row * self.tile.rows, column * self.tile.columns, place.batch)
+        place, tile = self._raster.place(work), self.tile
+        row = place.row * 2 + self._down if tile.shares_right else place.row
+        column = place.column * 2 + self._across if tile.shares_left else place.column
+        return Place(row * tile.rows, column * tile.columns, place.batch)
+
+    def left_share(self) -> Share | None:
+        """Which half of the left factor this block copies, and for whom; None where it shares none."""
+        tile = self.tile
+        first = self.part + self._down * tile.split
+        return self._share(self._across, first, tile.split * tile.cluster_tiles[0]) if tile.shares_left else None
+
+    def right_share(self) -> Share | None:
+        """The same of the right factor."""
+        tile = self.tile
+        first = self.part + self._across * (tile.split * tile.cluster_tiles[0]) if tile.shares_left else self.part
+        return self._share(self._down, first, tile.split) if tile.shares_right else None
+
+    def _share(self, half: Int, first: Int, distance: int) -> Share:
+        """Of block ``first`` of the cluster and the one ``distance`` further."""
+        both = 1 | 1 << distance
+        return Share(half, both if self.tile.cluster == 2 else self.kernel.integer(both) << first)
+
+    def partner(self, number: Int) -> Int:
+        """The blocks that fill this one's ring, by number: itself, then those that it shares a factor with."""
+        return self.rank ^ (number * self.tile.split)
+
+    def of_part(self, part: int) -> Int:
+        """The block of the cluster that has this part of the K of the same tile."""
+        return self.kernel.integer(part) if self.tile.multicast == "none" else self.rank - self.part + part
 
     def k_range(self) -> tuple[Int, Int]:
         """The steps of K that are this block's."""
         split, steps = self.tile.split, self._steps
         if split == 1:
             return self.kernel.integer(0), steps
-        return self.rank * steps // split, (self.rank + 1) * steps // split
+        return self.part * steps // split, (self.part + 1) * steps // split
 
     def batch_axes(self, batch: Int) -> list[Int]:
         """The index along each batch axis."""

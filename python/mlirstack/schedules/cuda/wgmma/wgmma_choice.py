@@ -1,44 +1,40 @@
 """Which tile a warp-specialised product gets on Hopper: candidates, and a model of their time.
 
-The model counts rounds of tiles over the multiprocessors, the tensor cores' time for each step of K, the epilogue, and bytes
-of memory.  Shares of the peak were measured on an H200 (matrix products of 1024 to 8192 rows).
+The model counts rounds of tiles over the multiprocessors; for each step of K what the tensor cores, shared memory and the
+way from L2 need; the epilogue; and bytes of memory.  Its constants were measured on an H200 (128 to 4096 rows).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import ceil
 
 from mlirstack.schedules.cuda.device import Device
 from mlirstack.schedules.cuda.instructions import vectors
-from mlirstack.schedules.cuda.instructions.hopper import SWIZZLE
+from mlirstack.schedules.cuda.instructions.hopper import SWIZZLE, WGMMA_ROWS
 from mlirstack.schedules.cuda.instructions.tensor_core import Operands
 from mlirstack.schedules.cuda.product.contraction import Contraction
 from mlirstack.schedules.cuda.product.padded_factor import copied_bytes
 from mlirstack.schedules.cuda.wgmma.wgmma_tile import WgmmaProblem, WgmmaTile, loadable
 
-# Tiles with the share of the tensor cores' peak that their main loop reaches: small ones wait for shared memory.
-_TILES = (
-    (WgmmaTile(128, 256, 4), 0.83),
-    (WgmmaTile(256, 128, 4), 0.82),
-    (WgmmaTile(128, 192, 4), 0.79),
-    (WgmmaTile(128, 128, 6), 0.74),
-    (WgmmaTile(64, 256, 4), 0.70),
-    (WgmmaTile(64, 128, 7), 0.62),
-    (WgmmaTile(128, 64, 7), 0.62),
-)
-_SPLIT_TILES = (
-    (WgmmaTile(128, 128, 5, split=2), 0.74),
-    (WgmmaTile(64, 128, 7, split=2), 0.58),
-    (WgmmaTile(128, 64, 6, split=2), 0.58),
-    (WgmmaTile(128, 128, 4, split=4), 0.74),
-)
-_PINGPONG_TILES = ((WgmmaTile(128, 128, 6, pingpong=True), 0.76), (WgmmaTile(64, 256, 4, pingpong=True), 0.72))
+_ROWS = (64, 128, 256)
+_COLUMNS = (64, 96, 128, 192, 256)
+_SPLITS = (2, 4)
+_FITTED_ROUNDS = (1, 2, 3)  # of tiles, which are just so wide that they fill them
+_FITTED_LEAST = 32  # columns
+_PINGPONG = ((128, 128), (64, 256))  # rows, columns
+_MOST_STAGES, _LEAST_STAGES = 7, 3
+_COUNT = 36
+
+_PEAK = 0.83  # share of the tensor cores' peak that a main loop reaches where nothing else holds it up
+_FLOPS_PER_CLOCK = 4096  # of a multiprocessor's tensor cores, 16-bit elements
 _MULTICAST_GAIN = 0.01  # on shapes that fill the chip several times over
 _GROUPS = (4, 16)  # other rasters than the default of 8 rows of tiles
-_START = 3e-6  # seconds until the first products are computed, and from the last ones to the end
-_SPLIT = 1e-6  # seconds for sums to reach the cluster's first block
+_START = 1.5e-6  # seconds until the first products are computed, and from the last ones to the end
+_CLUSTER = 0.5e-6  # seconds for blocks of a cluster to find each other
+_SPLIT = 0.7e-6  # seconds for sums to reach another block …
+_EXCHANGE = 20e9  # … and bytes/s at which a block sends them
 _STORE = 90e9  # bytes/s at which a multiprocessor sends accumulators of 4 bytes on their way
 _ISSUE = 1.6e11  # scalar operations/s of the epilogue on a multiprocessor
 _COSTLY = {"math.exp": 6, "math.erf": 16, "math.tanh": 12, "arith.divf": 6}  # operations that an op of a body stands for
@@ -55,63 +51,63 @@ def candidates(
     device: Device,
     *,
     factor_bytes: int | None = None,
-    further_tiles: Sequence[tuple[WgmmaTile, float]] = (),
+    further_tiles: Sequence[WgmmaTile] = (),
 ) -> list[WgmmaTile]:
-    """Tiles worth trying, the one with the least time by the model first; at most 14.
+    """Tiles worth trying, the one with the least time by the model first.
 
-    ``factor_bytes``: what the factors have in memory, if they are no matrices.  ``further_tiles``: tiles and their shares of
-    the tensor cores' peak, besides the usual ones.
+    ``factor_bytes``: what the factors have in memory, if they are no matrices.  ``further_tiles``: besides the usual ones.
     """
-    found: list[tuple[float, WgmmaTile]] = []
-    fitted = _fitted_tiles(contraction, operands, device)
-    for tile, share in (*_TILES, *_PINGPONG_TILES, *_SPLIT_TILES, *fitted, *further_tiles):
-        for multicast in ("none", "b", "a") if tile.split == 1 else ("none",):
+    found: dict[WgmmaTile, float] = {}
+    for tile in (*_tiles(contraction, operands, device), *further_tiles):
+        for multicast in ("none", "b", "a", "both"):
             variant = replace(tile, multicast=multicast)
             problem = WgmmaProblem(contraction, operands, variant)
             if problem.fits(device) and _is_sensible(problem, device):
-                found.append((seconds(problem, share, device, factor_bytes), variant))
-    found.sort(key=lambda entry: entry[0])
-    tiles = [tile for _, tile in found[:12]]
+                found[variant] = seconds(problem, device, factor_bytes)
+    tiles = sorted(found, key=lambda tile: found[tile])[:_COUNT]
     return tiles[:1] + [replace(tiles[0], group=group) for group in _GROUPS if tiles] + tiles[1:] if tiles else []
 
 
-def _fitted_tiles(contraction: Contraction, operands: Operands, device: Device) -> list[tuple[WgmmaTile, float]]:
-    """Tiles just wide enough that each multiprocessor has one, where the usual ones leave some of them idle.
+def _tiles(contraction: Contraction, operands: Operands, device: Device) -> Iterator[WgmmaTile]:
+    """All shapes, each with as many stages as there is room for."""
+
+    def deepest(tile: WgmmaTile) -> Iterator[WgmmaTile]:
+        depths = (replace(tile, stages=stages) for stages in range(_MOST_STAGES, _LEAST_STAGES - 1, -1))
+        fitting = (deep for deep in depths if WgmmaProblem(contraction, operands, deep).fits(device))
+        yield from [deep for deep in [next(fitting, None)] if deep is not None]
+
+    for rows in _ROWS:
+        for split in (1, *_SPLITS):
+            for columns in {*_COLUMNS, *_fitted(contraction, rows, split, device)}:
+                for consumers in (1, 2) if rows == WGMMA_ROWS else (2,):
+                    yield from deepest(WgmmaTile(rows, columns, 0, split=split, consumers=consumers))
+    for rows, columns in _PINGPONG:
+        yield from deepest(WgmmaTile(rows, columns, 0, pingpong=True))
+
+
+def _fitted(contraction: Contraction, rows: int, split: int, device: Device) -> Iterator[int]:
+    """Numbers of columns with which tiles just fill a few rounds, where the usual ones leave multiprocessors idle.
 
     With a factor whose rows are contiguous there are none: it comes in boxes of 64 rows.
     """
-    found = []
-    for rows in (128, 64) if contraction.b.k_major else ():
-        across = device.multiprocessors // (ceil(contraction.m / rows) * contraction.batch)
-        step = 8 * (128 // rows)  # two warpgroups that share the columns have a multiple of 8 each
-        columns = ceil(contraction.n / across / step) * step if across else 0
-        if not 64 < columns < 256 or columns % 64 == 0:
-            continue
-        share = min(0.74, 0.26 + 0.0075 * rows * columns / (rows + columns))  # the more products for each element, the more
-        deepest = next(
-            (stages for stages in (7, 6, 5, 4) if _fits(contraction, operands, rows, columns, stages, device)), None
-        )
-        found += [(WgmmaTile(rows, columns, deepest), share)] if deepest else []
-    return found
+    down = ceil(contraction.m / rows) * contraction.batch * split
+    for rounds in _FITTED_ROUNDS if contraction.b.k_major else ():
+        across = device.multiprocessors * rounds // down
+        for step in (8, 16) if across else ():  # halves of a shared factor are multiples of 8, too
+            columns = ceil(contraction.n / across / step) * step
+            if _FITTED_LEAST <= columns < 256:
+                yield columns
 
 
-def _fits(contraction: Contraction, operands: Operands, rows: int, columns: int, stages: int, device: Device) -> bool:
-    return WgmmaProblem(contraction, operands, WgmmaTile(rows, columns, stages)).fits(device)
-
-
-def seconds(problem: WgmmaProblem, share: float, device: Device, factor_bytes: int | None = None) -> float:
-    """The model's time; ``share``: of the tensor cores' peak, in the main loop; ``factor_bytes``: see :func:`candidates`."""
+def seconds(problem: WgmmaProblem, device: Device, factor_bytes: int | None = None) -> float:
+    """The model's time; ``factor_bytes``: see :func:`candidates`."""
     tile, contraction = problem.tile, problem.contraction
     rounds = ceil(problem.work / (device.multiprocessors // tile.cluster))
-    # A step of K is 128 bytes of both factors, whatever the type: 64 elements of 16 bits.
-    flops = 2 * tile.rows * tile.columns * 64
-    step = flops / (device.tensor_flops / device.multiprocessors * share)
-    epilogue = tile.rows * tile.columns * (4 / _STORE + _operations(contraction) / _ISSUE)
+    step = step_seconds(problem, device)
     if tile.multicast != "none" and rounds >= 3:
         step *= 1 - _MULTICAST_GAIN
-    step = max(step, _copy_seconds(problem))
-    main_loop = ceil(problem.steps / tile.split) * step
-    epilogue /= tile.split
+    main_loop = ceil(problem.steps / tile.split) * max(step, _copy_seconds(problem))
+    epilogue = tile.rows * tile.columns * (4 / _STORE + _operations(contraction) / _ISSUE) / tile.split
     hidden = max(main_loop, epilogue / 2)  # with pingpong, epilogues hide behind main loops, but for the last one
     computing = rounds * hidden + epilogue if tile.pingpong else rounds * (main_loop + epilogue)
     factors = _factor_bytes(problem, at_once=rounds == 1) if factor_bytes is None else factor_bytes
@@ -121,16 +117,41 @@ def seconds(problem: WgmmaProblem, share: float, device: Device, factor_bytes: i
         for matrix in (contraction.a, contraction.b)
         if not loadable(matrix, problem.operands)
     )
-    return max(computing, copying) + padding + _START + (_SPLIT if tile.split > 1 else 0.0)
+    return max(computing, copying) + padding + _START + _cluster_seconds(tile)
+
+
+def step_seconds(problem: WgmmaProblem, device: Device) -> float:
+    """What a step of K, 128 bytes of both factors, takes on a multiprocessor.
+
+    Every wgmma reads its 64 rows and its columns from shared memory, which takes 128 bytes a clock, as does what arrives.
+    So small tiles wait for shared memory: 64 x 128 by two warpgroups 448 clocks, by one 384, where tensor cores need 256.
+    """
+    tile = problem.tile
+    clock = device.tensor_flops / device.multiprocessors / _FLOPS_PER_CLOCK
+    warpgroups = 1 if tile.pingpong else tile.consumers
+    arriving = tile.rows + tile.columns  # rows of 128 bytes
+    read = warpgroups * tile.blocks * (WGMMA_ROWS + tile.warpgroup_columns)
+    multiply = tile.rows * tile.columns * 2 * (SWIZZLE // 2) / _FLOPS_PER_CLOCK  # bytes count, not elements
+    return max(multiply / _PEAK, arriving + read) / clock
+
+
+def _cluster_seconds(tile: WgmmaTile) -> float:
+    if tile.cluster == 1:
+        return 0.0
+    sent = tile.rows * tile.columns * 4 * (tile.split - 1) / tile.split
+    return _CLUSTER + (_SPLIT + sent / _EXCHANGE if tile.split > 1 else 0.0)
 
 
 def _copy_seconds(problem: WgmmaProblem) -> float:
     """What the copy engine needs for a step of K: rows of 128 bytes that do not begin at a multiple of that lie in two lines
     of the cache each."""
     tile, size, rows = problem.tile, problem.operands.bits // 8, 0.0
-    for matrix, own, shared in ((problem.left, tile.rows, "a"), (problem.right, tile.columns, "b")):
+    for matrix, own, is_shared in (
+        (problem.left, tile.rows, tile.shares_left),
+        (problem.right, tile.columns, tile.shares_right),
+    ):
         is_whole = matrix.leading_stride * size % SWIZZLE == 0 or not loadable(matrix, problem.operands)
-        rows += own * (1.0 if is_whole else _TWO_LINES) / (2 if tile.multicast == shared else 1)
+        rows += own * (1.0 if is_whole else _TWO_LINES) / (2 if is_shared else 1)
     return rows * _COPY_ROW
 
 
@@ -161,9 +182,9 @@ def _is_sensible(problem: WgmmaProblem, device: Device) -> bool:
     tile = problem.tile
     if tile.pingpong and problem.work * tile.cluster <= device.multiprocessors:
         return False
-    if tile.multicast == "a":
-        return ceil(problem.right.rows / tile.columns) >= 2
-    if tile.multicast == "b":
-        return ceil(problem.left.rows / tile.rows) >= 2
-    fills = problem.work * tile.split > device.multiprocessors  # and blocks that share K do not stay for another tile
+    if tile.shares_left and ceil(problem.right.rows / tile.columns) < 2:
+        return False
+    if tile.shares_right and ceil(problem.left.rows / tile.rows) < 2:
+        return False
+    fills = problem.work * tile.cluster > device.multiprocessors  # and blocks that share K do not stay for another tile
     return tile.split == 1 or (problem.steps >= 4 * tile.split and not fills)

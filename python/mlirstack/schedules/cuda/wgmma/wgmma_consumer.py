@@ -132,10 +132,11 @@ class Consumer:
     def _release(self, stage: Int) -> None:
         """Tell the producers that fill this stage that it may be overwritten."""
         kernel, barrier, number = self._kernel, self._block.ring.empty(stage), self._thread.number
-        if self._block.tile.multicast == "none":
+        block = self._block
+        if block.tile.multicast == "none":
             kernel.when(hopper.is_first_thread(number), lambda: hopper.arrive(barrier))
         else:
-            kernel.when(number < 2, lambda: hopper.arrive(hopper.of_block(barrier, number)))
+            kernel.when(number < block.tile.writers, lambda: hopper.arrive(hopper.of_block(barrier, block.partner(number))))
 
     # -------------------------------------------------------------------------------------------------------------- tile
 

@@ -26,7 +26,7 @@ def exchange(block: WgmmaBlock, values: Sequence[Any], thread: Thread, finish: C
     One tile in the life of a block: nobody says when the memory of arrived sums is free again.
     """
     for rank in range(block.tile.split):
-        block.kernel.when(block.rank.equals(rank), partial(_take_part, block, rank, values, thread, finish))
+        block.kernel.when(block.part.equals(rank), partial(_take_part, block, rank, values, thread, finish))
 
 
 def _take_part(
@@ -35,7 +35,7 @@ def _take_part(
     kernel, tile = block.kernel, block.tile
     for other in range(tile.split):
         if other != rank and tile.owned(other):
-            target = kernel.integer(other)
+            target = block.of_part(other)
             barrier = hopper.of_block(block.arrived(thread.warpgroup), target)
             for number, piece in enumerate(tile.owned(other)):
                 place = _place(block, rank, other, number, thread)

@@ -37,7 +37,10 @@ def write_wgmma(
         kernel.tensor_map(output.access.tensor.value, output_map(problem, output.access)) if staged else None
         for output, staged in zip(contraction.outputs, problem.staged, strict=True)
     ]
-    rows, columns = (tile.columns, tile.rows) if problem.swapped else (tile.rows, tile.columns)
+    down, across = tile.cluster_tiles  # where their number is odd, a tile of the last cluster lies beyond the edge
+    rows, columns = tile.rows * down, tile.columns * across
+    if problem.swapped:
+        rows, columns = columns, rows
     direct = [number for number, staged in enumerate(problem.staged) if not staged]
     epilogue = Epilogue(kernel, contraction, tile_rows=rows, tile_columns=columns, stores=direct)
     clusters = min(problem.work, device.multiprocessors // tile.cluster) if tile.split == 1 else problem.work

@@ -11,22 +11,23 @@ from mlirstack.schedules.cuda.instructions.hopper import SharedOperand, Stage
 from mlirstack.schedules.cuda.kernel import TensorMapLayout
 from mlirstack.schedules.cuda.product.contraction import Matrix
 from mlirstack.schedules.cuda.values import Int
-from mlirstack.schedules.cuda.wgmma.wgmma_block import WgmmaBlock
+from mlirstack.schedules.cuda.wgmma.wgmma_block import Share, WgmmaBlock
 from mlirstack.schedules.cuda.wgmma.wgmma_tile import WgmmaProblem, factor_map
-
-_BOTH = 3  # mask of the two blocks of a cluster
 
 
 @dataclass(frozen=True)
 class Source:
-    """A factor on its way into shared memory: ``rows`` of it a stage, ``offset`` bytes from the stage's begin."""
+    """A factor on its way into shared memory: ``rows`` of it a stage, ``offset`` bytes from the stage's begin.
+
+    ``shared``: this block's half of it, where another block of the cluster brings the rest.
+    """
 
     matrix: Matrix
     layout: SharedOperand
     tensor_map: Any
     rows: int
     offset: int
-    shared: bool  # with the other block of the cluster
+    shared: Share | None
 
 
 class FactorCopies(Protocol):
@@ -46,8 +47,8 @@ class MatrixCopies:
         """See :class:`FactorCopies`."""
         tile = problem.tile
         return (
-            factor_map(problem, problem.left, tile.rows, shared_by_two=tile.multicast == "a"),
-            factor_map(problem, problem.right, tile.columns, shared_by_two=tile.multicast == "b"),
+            factor_map(problem, problem.left, tile.rows, shared_by_two=tile.shares_left),
+            factor_map(problem, problem.right, tile.columns, shared_by_two=tile.shares_right),
         )
 
     def producer(self, block: WgmmaBlock, maps: tuple[Any, Any]) -> Producer:
@@ -61,9 +62,9 @@ class Producer:
     def __init__(self, block: WgmmaBlock, maps: tuple[Any, Any]) -> None:
         problem, tile = block.problem, block.tile
         self._block = block
-        self._left = Source(problem.left, problem.left_shared, maps[0], tile.rows, 0, tile.multicast == "a")
+        self._left = Source(problem.left, problem.left_shared, maps[0], tile.rows, 0, block.left_share())
         self._right = Source(
-            problem.right, problem.right_shared, maps[1], tile.columns, problem.left_bytes, tile.multicast == "b"
+            problem.right, problem.right_shared, maps[1], tile.columns, problem.left_bytes, block.right_share()
         )
 
     def run(self) -> None:
@@ -100,22 +101,22 @@ class Producer:
     def _copy_rows(self, source: Source, target: Int, k: Int, row: Int, batch: list[Int], barrier: Any) -> None:
         """K is contiguous: one box, or this block's half of it for both blocks."""
         if source.shared:
-            half = source.rows // 2
-            row = row + self._block.rank * half
-            target = target + self._block.rank * (half * hopper.SWIZZLE)
+            rows = source.rows // 2
+            row = row + source.shared.half * rows
+            target = target + source.shared.half * (rows * hopper.SWIZZLE)
         self._load(source, target, [k, row, *batch], barrier)
 
     def _copy_columns(self, source: Source, target: Int, k: Int, row: Int, batch: list[Int], barrier: Any) -> None:
         """Rows are contiguous: a box for every 64 of them, or this block's half of the boxes for both."""
-        layout, rank = source.layout, self._block.rank
+        layout = source.layout
         boxes = source.rows // layout.block_rows // (2 if source.shared else 1)
         for number in range(boxes):
-            box = rank * boxes + number if source.shared else self._block.kernel.integer(number)
+            box = source.shared.half * boxes + number if source.shared else self._block.kernel.integer(number)
             place = target + box * (layout.tile_k * hopper.SWIZZLE)
             self._load(source, place, [row + box * layout.block_rows, k, *batch], barrier)
 
     def _load(self, source: Source, target: Int, coordinates: list[Int], barrier: Any, offsets: Sequence[Int] = ()) -> None:
         kernel = self._block.kernel
         place = kernel.offset(self._block.shared, target)
-        mask = _BOTH if source.shared else None
+        mask = source.shared.mask if source.shared else None
         hopper.tensor_load(kernel, place, source.tensor_map, coordinates, barrier, mask, offsets)

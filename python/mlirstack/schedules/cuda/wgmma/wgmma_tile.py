@@ -32,10 +32,10 @@ class WgmmaTile:
     """What a block computes and how.
 
     ``rows`` by ``columns`` of the result, by ``consumers`` warpgroups; a ring of ``stages`` buffers.  ``multicast``: which
-    factor two neighbouring blocks of a cluster share ("none", "a": they stand side by side, "b": one above the other).
-    ``split``: blocks of a cluster that share the K of one tile.  ``group``: rows of tiles that are worked through column by
-    column, so that what is in flight at a time shares factors in L2.  ``pingpong``: each consumer has tiles of its own, and
-    runs the epilogue of one while the other multiplies.
+    factor two neighbouring blocks of a cluster share ("none", "a": they stand side by side, "b": one above the other,
+    "both": two by two blocks).  ``split``: blocks of a cluster that share the K of one tile, a power of two.  ``group``:
+    rows of tiles that are worked through column by column, so that what is in flight at a time shares factors in L2.
+    ``pingpong``: each consumer has tiles of its own, and runs the epilogue of one while the other multiplies.
     """
 
     rows: int
@@ -50,12 +50,28 @@ class WgmmaTile:
     @property
     def cluster(self) -> int:
         """Blocks of a cluster."""
-        return self.split if self.split > 1 else 1 if self.multicast == "none" else 2
+        down, across = self.cluster_tiles
+        return self.split * down * across
 
     @property
     def cluster_tiles(self) -> tuple[int, int]:
         """Tiles of a cluster along rows and columns."""
-        return {"none": (1, 1), "a": (1, 2), "b": (2, 1)}[self.multicast]
+        return {"none": (1, 1), "a": (1, 2), "b": (2, 1), "both": (2, 2)}[self.multicast]
+
+    @property
+    def shares_left(self) -> bool:
+        """Do two blocks of a cluster share the left factor?"""
+        return self.multicast in ("a", "both")
+
+    @property
+    def shares_right(self) -> bool:
+        """Do two blocks of a cluster share the right factor?"""
+        return self.multicast in ("b", "both")
+
+    @property
+    def writers(self) -> int:
+        """Blocks that fill a block's ring: itself, and those that it shares a factor with."""
+        return 1 + self.shares_left + self.shares_right
 
     @property
     def warpgroups(self) -> tuple[int, int]:
@@ -83,7 +99,7 @@ class WgmmaTile:
     @property
     def releases(self) -> int:
         """Arrivals that release a buffer of the ring: one of each warpgroup that reads it, in each block that has it."""
-        return self.warpgroups[0] * self.warpgroups[1] * (1 if self.multicast == "none" else 2)
+        return self.warpgroups[0] * self.warpgroups[1] * self.writers
 
     @property
     def pieces(self) -> int:
@@ -178,7 +194,7 @@ class WgmmaProblem:
     @property
     def partial_bytes(self) -> int:
         """Bytes that one warpgroup gets from the same one of another block, at most."""
-        return max(len(self.tile.owned(block)) for block in range(self.tile.split)) * PIECE_BYTES
+        return -(-self.tile.pieces // self.tile.split) * PIECE_BYTES
 
     @property
     def barriers(self) -> int:
@@ -213,21 +229,28 @@ class WgmmaProblem:
     def fits(self, device: Device) -> bool:
         """Can the kernel be written, and does a block fit on the device?"""
         tile = self.tile
-        registers = tile.blocks * tile.accumulators <= (128 if tile.consumers == 2 else 96)
+        registers = tile.blocks * tile.accumulators <= (128 if tile.consumers <= 2 else 96)
         if tile.split > 1 and (self.operands.is_integer or tile.pingpong):
             return False  # sums travel as f32; a tile of one block has no room for turns
-        if not self._shares_whole_boxes():
+        if not self._holds_whole_boxes() or not self._shares_whole_boxes():
             return False
         return registers and tile.warpgroup_columns % 8 == 0 and self.shared_bytes <= device.shared_per_block
+
+    def _holds_whole_boxes(self) -> bool:
+        """Where rows are contiguous, a tile has those of whole boxes.  Elements of other sizes are copied along K first."""
+        factors = ((self.left_shared, self.tile.rows), (self.right_shared, self.tile.columns))
+        return all(s.k_major or self.operands.bits != 16 or rows % s.block_rows == 0 for s, rows in factors)
 
     def _shares_whole_boxes(self) -> bool:
         """Has each of the two blocks that share a factor boxes of it to copy?  Along rows a box has 64 of them; along K a
         multiple of 8, after which the swizzle begins anew."""
         tile = self.tile
-        if tile.multicast == "none":
-            return True
-        shared, rows = (self.left_shared, tile.rows) if tile.multicast == "a" else (self.right_shared, tile.columns)
-        return rows % (2 * (_SWIZZLED_ROWS if shared.k_major else shared.block_rows)) == 0
+        factors = ((tile.shares_left, self.left_shared, tile.rows), (tile.shares_right, self.right_shared, tile.columns))
+        return all(
+            rows % (2 * (_SWIZZLED_ROWS if shared.k_major else shared.block_rows)) == 0
+            for is_shared, shared, rows in factors
+            if is_shared
+        )
 
 
 def loadable(matrix: Matrix, operands: Operands) -> bool:
