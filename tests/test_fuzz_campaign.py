@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 
 from mlirstack.errors import UsageError
-from mlirstack.fuzz.campaign import RESULTS, Campaign, Examiner, run
+from mlirstack.fuzz.campaign import RESULTS, Campaign, run
+from mlirstack.fuzz.examiner import Examiner
+from mlirstack.fuzz.finds import choose
 from mlirstack.fuzz.generate import graph_of
 from mlirstack.fuzz.reproducer import read_spec, write_reproducer
-from mlirstack.fuzz.results import Result, counts
+from mlirstack.fuzz.results import Numbered, Result, counts
 from mlirstack.fuzz.spec import Call, GraphSpec, InputSpec
 
 DIES_OF_TANH = """
@@ -20,9 +22,9 @@ import os
 from mlirstack.supervised import serve
 
 def answer(question, tell):
-    if any('"tanh"' in spec for spec in question["specs"]):
+    if any('"tanh"' in graph for graph in question["graphs"]):
         os.abort()
-    return {target: [{"status": "ok"}] * len(question["specs"]) for target in question["targets"]}
+    return {target: [{"status": "ok"}] * len(question["graphs"]) for target in question["targets"]}
 
 serve(answer)
 """
@@ -38,9 +40,21 @@ def test_random_graphs_on_cpu_are_right_and_a_run_goes_on(tmp_path: Path) -> Non
     assert [one.number for one in found] == list(range(12))
     assert [f"{one.number}: {one.result.reason}" for one in found if one.result.is_find] == []
     assert sum(one.result.status == "ok" for one in found) >= 11  # a clear refusal is no wrong answer
-    again = list(run(Campaign(12, 1, ("cpu",)), tmp_path))
+    again = list(run(Campaign(12, 1, ("cpu",), jobs=2), tmp_path))
     assert again[0] == found
     assert sum(counts(found)["cpu"].values()) == 12
+
+
+def test_no_group_is_begun_after_the_time_is_up(tmp_path: Path) -> None:
+    campaign = Campaign(64, 1, ("cpu",), jobs=4, seconds=0.0)
+    assert [one for results in run(campaign, tmp_path) for one in results] == []
+    assert len((tmp_path / RESULTS).read_text().splitlines()) == 1
+
+
+def test_finds_of_different_kinds_are_made_small_first() -> None:
+    reasons = ["output 0: off by 1e-3", "output 1: off by 2", "stage 'linalg': no lowering", "output 2: off by 0.5"]
+    finds = [Numbered(number, "cpu", Result("wrong", reason)) for number, reason in enumerate(reasons)]
+    assert [find.number for find in choose(finds, 3)] == [0, 2, 1]
 
 
 def test_a_run_with_another_seed_does_not_mix_in(tmp_path: Path) -> None:

@@ -43,6 +43,7 @@ class LowerOptions:
     for reproducers of failures (default: the dump, else a new temporary directory); ``crash_safe`` writes them before each
     stage as well, ``origin`` is the command that goes into them.  ``schedule``: another way to write kernels, where the
     target has one.  ``settings``: options of the target's compiler.  ``passes``: dump the IR after each pass as well.
+    ``explain``: where all routes fail, lower each operation alone to name those that cannot be lowered.
     """
 
     target: str = "cpu"
@@ -58,6 +59,7 @@ class LowerOptions:
     origin: str = ""
     settings: Mapping[str, str] = field(default_factory=dict)
     passes: bool = False
+    explain: bool = True
 
 
 @dataclass
@@ -153,7 +155,7 @@ def lower_program(program: Program, options: LowerOptions, observers: Sequence[O
             dump.describe(route=attempt, route_reason=reason)
         seconds = time.perf_counter() - started
         return Lowering(program, target, pipeline, attempt, reason, snapshots.results, payload, seconds, dump)
-    ops = unsupported_ops(program, failures, tables)
+    ops = unsupported_ops(program, failures, tables) if options.explain else ()
     if ops:
         kept = f"what failed is kept for 'mlirstack reproduce': {failures[-1].reproducer}"
         raise UnsupportedError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,7 +17,8 @@ from mlirstack.errors import TargetUnavailableError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mlirstack.fuzz.campaign import Examiner
+    from mlirstack.fuzz.campaign import Campaign
+    from mlirstack.fuzz.finds import Find
     from mlirstack.fuzz.results import Numbered
 
 EXAMPLES = """
@@ -24,7 +26,7 @@ Examples:
 
   mlirstack fuzz --graphs 200 --seed 1
 
-  mlirstack fuzz --graphs 10000 --targets cpu,iree-cpu --out fuzz/ --json fuzz.json
+  mlirstack fuzz --graphs 10000 --jobs 8 --targets cpu,iree-cpu --out fuzz/ --json fuzz.json
 
   mlirstack fuzz --replay fuzz/finds/17-cpu/graph.json
 """
@@ -36,6 +38,9 @@ def fuzz(
     targets: Annotated[str, typer.Option("--targets", help="compared with eager: cpu, iree-cpu")] = "cpu",
     group: Annotated[int, typer.Option("--group", min=1, help="graphs compiled as one module")] = 16,
     timeout: Annotated[float, typer.Option("--timeout", min=1, help="seconds that one step may take")] = 120.0,
+    jobs: Annotated[int, typer.Option("--jobs", min=1, help="groups at a time, each in a process of one thread")] = 1,
+    seconds: Annotated[float | None, typer.Option("--seconds", min=0, help="begin no more groups after that long")] = None,
+    reproducers: Annotated[int, typer.Option("--reproducers", min=0, help="finds that are made small at most")] = 20,
     shrink_seconds: Annotated[float, typer.Option("--shrink-seconds", min=0, help="to make one find small")] = 60.0,
     out: Annotated[Path, typer.Option("--out", help="results and finds; an earlier run there is gone on with")] = Path(
         "fuzz"
@@ -46,15 +51,15 @@ def fuzz(
     """Compare random graphs of 3 to 25 operations with eager; exit status 1 where an answer is wrong or a process died."""
 
     def body() -> int:
-        from mlirstack.fuzz.campaign import Campaign, Examiner
+        from mlirstack.fuzz.campaign import Campaign
+        from mlirstack.fuzz.finds import write_finds
 
         names = _available(targets)
         if replay is not None:
             return _replay(replay, names, timeout, json_file)
-        campaign = Campaign(graphs, seed, names, group, timeout)
+        campaign = Campaign(graphs, seed, names, group, timeout, jobs, seconds)
         found = _run(campaign, out)
-        with Examiner(timeout) as examiner:
-            finds = [_write_find(one, seed, out, examiner, shrink_seconds) for one in found if one.result.is_find]
+        finds = write_finds(found, campaign, out, seconds=shrink_seconds, most=reproducers)
         if str(json_file) != "-":
             _print(found, finds)
         write_json(json_file, _as_json(campaign, found, finds))
@@ -76,7 +81,7 @@ def _available(targets: str) -> tuple[str, ...]:
     return names
 
 
-def _run(campaign: Any, out: Path) -> list[Numbered]:
+def _run(campaign: Campaign, out: Path) -> list[Numbered]:
     """All results, with a bar on a terminal."""
     from mlirstack.fuzz.campaign import run
 
@@ -91,26 +96,8 @@ def _run(campaign: Any, out: Path) -> list[Numbered]:
     return found
 
 
-def _write_find(one: Numbered, seed: int, out: Path, examiner: Examiner, seconds: float) -> dict[str, Any]:
-    """Make a find small and write its reproducer, unless an earlier run did."""
-    from mlirstack.fuzz.generate import graph_of
-    from mlirstack.fuzz.reproducer import MODEL, STAGES, write_reproducer
-    from mlirstack.fuzz.shrink import shrink
-
-    directory = out / "finds" / f"{one.number}-{one.target}"
-    entry = {"number": one.number, "target": one.target, "status": one.result.status, "reason": one.result.reason}
-    if not (directory / MODEL).exists():
-        small = shrink(
-            graph_of(seed, one.number), one.result, lambda spec: examiner.results([spec], one.target)[0], seconds=seconds
-        )
-        title = f"Graph {one.number} of seed {seed} on {one.target}, made small."
-        write_reproducer(directory, small.spec, small.result, one.target, title)
-        examiner.results([small.spec], one.target, dump=directory / STAGES)
-    return {**entry, "reproducer": str(directory / MODEL)}
-
-
 def _replay(file: Path, targets: Sequence[str], timeout: float, json_file: Path | None) -> int:
-    from mlirstack.fuzz.campaign import Examiner
+    from mlirstack.fuzz.examiner import Examiner
     from mlirstack.fuzz.reproducer import read_spec
 
     spec = read_spec(file)
@@ -124,7 +111,7 @@ def _replay(file: Path, targets: Sequence[str], timeout: float, json_file: Path 
     return 1 if any(result.is_find for result in results.values()) else 0
 
 
-def _print(found: Sequence[Numbered], finds: Sequence[dict[str, Any]]) -> None:
+def _print(found: Sequence[Numbered], finds: Sequence[Find]) -> None:
     from mlirstack.fuzz.results import STATUSES, counts
 
     table = Table("target", "graphs", *STATUSES, title="random graphs against eager", title_justify="left")
@@ -132,11 +119,11 @@ def _print(found: Sequence[Numbered], finds: Sequence[dict[str, Any]]) -> None:
         table.add_row(target, str(sum(by_status.values())), *(str(by_status[status]) for status in STATUSES))
     console.print(table)
     for find in finds:
-        line = f"{find['reproducer']}: {find['status']}: {find['reason']}"
+        line = f"{find.reproducer or f'graph {find.number} on {find.target}'}: {find.status}: {find.reason}"
         console.print(line, markup=False, highlight=False)
 
 
-def _as_json(campaign: Any, found: Sequence[Numbered], finds: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def _as_json(campaign: Campaign, found: Sequence[Numbered], finds: Sequence[Find]) -> dict[str, Any]:
     from mlirstack.fuzz.results import counts
     from mlirstack.versions import versions
 
@@ -149,6 +136,6 @@ def _as_json(campaign: Any, found: Sequence[Numbered], finds: Sequence[dict[str,
         "counts": counts(found),
         "partly_decided": len(undecided),
         "refusals": dict(refusals.most_common()),
-        "finds": list(finds),
+        "finds": [asdict(find) for find in finds],
         "versions": versions(),
     }

@@ -1,4 +1,4 @@
-"""A run of many random graphs: groups of them go to a worker process, results to a file, finds to reproducers.
+"""A run of many random graphs: groups of them go to worker processes, results to a file, finds to be made small.
 
 The file is written after every group, so a run that is ended goes on where it was.
 """
@@ -6,64 +6,41 @@ The file is written after every group, so a run that is ended goes on where it w
 from __future__ import annotations
 
 import json
-import sys
+import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
-from mlirstack.errors import UsageError, WorkerLostError
-from mlirstack.fuzz.generate import graph_of
+from mlirstack.errors import UsageError
+from mlirstack.fuzz.examiner import Examiner
+from mlirstack.fuzz.generate import Drawn
 from mlirstack.fuzz.results import Numbered, Result
-from mlirstack.fuzz.spec import GraphSpec, to_json
-from mlirstack.supervised import Supervised
 
 RESULTS = "results.jsonl"
-_WORKER = (sys.executable, "-m", "mlirstack.fuzz.work")
-_GROUPS_PER_PROCESS = 60  # what MLIR and IREE keep grows with every compilation
 
 
 @dataclass(frozen=True)
 class Campaign:
-    """Graphs 0 to ``graphs`` - 1 of ``seed`` on ``targets``: ``group`` of them in one module, ``timeout`` seconds a step."""
+    """Graphs 0 to ``graphs`` - 1 of ``seed`` on ``targets``: ``group`` of them in one module, ``timeout`` seconds a step.
+
+    ``jobs`` processes work at the same time; after ``seconds`` (None: no limit) no group is begun.
+    """
 
     graphs: int
     seed: int
     targets: tuple[str, ...]
     group: int = 16
     timeout: float = 120.0
-
-
-class Examiner:
-    """Asks a worker process for results; one that dies or hangs is replaced, and its graphs are asked for one by one."""
-
-    def __init__(self, timeout: float, *, command: Sequence[str] = _WORKER) -> None:
-        self._worker = Supervised(command, timeout=timeout, environment={"OMP_NUM_THREADS": "1"})
-        self._asked = 0
-
-    def __enter__(self) -> Examiner:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._worker.close()
-
-    def results(self, specs: Sequence[GraphSpec], target: str, dump: Path | None = None) -> list[Result]:
-        """The result of each of ``specs`` on ``target``; ``dump`` is a directory for the stages."""
-        self._asked += 1
-        if self._asked % _GROUPS_PER_PROCESS == 0:
-            self._worker.close()
-        question = {"specs": [to_json(s) for s in specs], "targets": [target], "dump": str(dump) if dump else None}
-        try:
-            return [Result(**result) for result in self._worker.ask(question)[target]]
-        except WorkerLostError as error:
-            if len(specs) == 1:
-                return [Result("died", error.message)]
-            middle = len(specs) // 2
-            return self.results(specs[:middle], target) + self.results(specs[middle:], target)
+    jobs: int = 1
+    seconds: float | None = None
 
 
 def run(campaign: Campaign, directory: Path) -> Iterator[list[Numbered]]:
-    """The results of each group on each target, those of an earlier run in ``directory`` first.
+    """The results of each group on each target as they arrive, those of an earlier run in ``directory`` first.
 
     :class:`UsageError` where ``directory`` holds the run of another seed or other targets.
     """
@@ -71,22 +48,50 @@ def run(campaign: Campaign, directory: Path) -> Iterator[list[Numbered]]:
     file = directory / RESULTS
     earlier = _earlier(file, campaign)
     yield earlier
-    done = {(one.number, one.target) for one in earlier}
-    with Examiner(campaign.timeout) as examiner, file.open("a") as lines:
+    with file.open("a") as lines:
         if not earlier:
             lines.write(json.dumps({"seed": campaign.seed, "targets": campaign.targets}) + "\n")
-        for first in range(0, campaign.graphs, campaign.group):
+        for found in _examined(campaign, {(one.number, one.target) for one in earlier}):
+            lines.writelines(json.dumps(asdict(one)) + "\n" for one in found)
+            lines.flush()
+            yield found
+
+
+def _examined(campaign: Campaign, done: set[tuple[int, str]]) -> Iterator[list[Numbered]]:
+    """The results that are not ``done``, group by group, the first to be finished first."""
+    ends = time.monotonic() + campaign.seconds if campaign.seconds is not None else float("inf")
+
+    def examine(numbers: Sequence[int], target: str) -> list[Numbered]:
+        if time.monotonic() > ends:
+            return []
+        examiner = idle.get()
+        try:
+            results = examiner.results([Drawn(campaign.seed, number) for number in numbers], target)
+        finally:
+            idle.put(examiner)
+        return [Numbered(n, target, result) for n, result in zip(numbers, results, strict=True)]
+
+    idle: SimpleQueue[Examiner] = SimpleQueue()
+    with ExitStack() as stack:
+        for _ in range(campaign.jobs):
+            idle.put(stack.enter_context(Examiner(campaign.timeout)))
+        pool = ThreadPoolExecutor(campaign.jobs)
+        # Whoever stops listening wants no more: what has not begun is dropped before the processes are ended.
+        stack.callback(pool.shutdown, wait=True, cancel_futures=True)
+        futures: list[Future[list[Numbered]]] = []
+        for numbers, target in _groups(campaign, done):
+            futures.append(pool.submit(examine, numbers, target))
+        for future in as_completed(futures):
+            yield future.result()
+
+
+def _groups(campaign: Campaign, done: set[tuple[int, str]]) -> Iterator[tuple[list[int], str]]:
+    for first in range(0, campaign.graphs, campaign.group):
+        for target in campaign.targets:
             numbers = range(first, min(first + campaign.group, campaign.graphs))
-            specs = {number: graph_of(campaign.seed, number) for number in numbers}
-            for target in campaign.targets:
-                missing = [number for number in numbers if (number, target) not in done]
-                if not missing:
-                    continue
-                results = examiner.results([specs[number] for number in missing], target)
-                found = [Numbered(n, target, result) for n, result in zip(missing, results, strict=True)]
-                lines.writelines(json.dumps(asdict(one)) + "\n" for one in found)
-                lines.flush()
-                yield found
+            missing = [number for number in numbers if (number, target) not in done]
+            if missing:
+                yield missing, target
 
 
 def _earlier(file: Path, campaign: Campaign) -> list[Numbered]:

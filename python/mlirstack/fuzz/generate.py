@@ -49,6 +49,14 @@ class SeedChoices:
         return self.source.randint(low, high)
 
 
+@dataclass(frozen=True)
+class Drawn:
+    """Graph ``number`` of ``seed``, by its name: drawn where it is needed."""
+
+    seed: int
+    number: int
+
+
 def graph_of(seed: int, number: int) -> GraphSpec:
     """Graph ``number`` of ``seed``."""
     return generate(SeedChoices.of(seed, number))

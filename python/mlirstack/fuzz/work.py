@@ -1,8 +1,8 @@
 """The process that compiles random graphs and judges their answers: whatever kills it costs one group of graphs.
 
-A question holds ``specs`` (JSON texts), ``targets``, and ``dump`` (a directory for the stages, or null); the answer has for
-each target the list of results, one for each graph.  Graphs are compiled in one module; where that fails, in halves, so that
-the one at fault is found.
+A question holds ``graphs`` (JSON texts, or a seed and a number), ``targets``, and ``dump`` (a directory for the stages, or
+null); the answer has for each target the list of results, one for each graph.  Graphs are compiled in one module; where that
+fails, in halves, so that the one at fault is found.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from mlirstack.bindings import ir
 from mlirstack.errors import MlirstackError, UnsupportedError
 from mlirstack.frontend.program import Program
 from mlirstack.fuzz.build import Built, build, run
+from mlirstack.fuzz.generate import graph_of
 from mlirstack.fuzz.oracle import Expected, expect, judge
 from mlirstack.fuzz.results import Result, Status
 from mlirstack.fuzz.spec import from_json
@@ -36,7 +37,7 @@ IREE = IreeCpuTarget.name
 
 def answer(question: dict[str, Any], tell: Tell) -> dict[str, list[dict[str, Any]]]:
     """Judge graphs; see the top of this module."""
-    specs = [from_json(text) for text in question["specs"]]
+    specs = [from_json(graph) if isinstance(graph, str) else graph_of(*graph) for graph in question["graphs"]]
     dump = Path(question["dump"]) if question.get("dump") else None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch.export warns about its own internals
@@ -52,19 +53,26 @@ def examine(expected: Sequence[Expected], target: str, tell: Tell, dump: Path | 
     tell({"target": target, "graphs": len(expected)})
     try:
         built = build([one.spec for one in expected])
-        function = compile_graphs(built, target, dump)
+        # What cannot be lowered is named once the graph stands alone.
+        function = compile_graphs(built, target, dump, explain=len(expected) == 1)
         answers = [run_twice(function, built, tell)]
     except MlirstackError as error:
         if len(expected) > 1:
             middle = len(expected) // 2
             return examine(expected[:middle], target, tell) + examine(expected[middle:], target, tell)
         status: Status = "refused" if isinstance(error, UnsupportedError) else "error"
-        return [Result(status, " ".join(error.message.split())[:400])]
+        return [Result(status, _reason(error))]
     results = []
     for one, got in zip(expected, answers[0], strict=True):
         verdict = judge(one, got)
         results.append(Result("ok" if verdict.ok else "wrong", verdict.reason, verdict.decided))
     return results
+
+
+def _reason(error: MlirstackError) -> str:
+    """One line that is the same for alike failures: where it failed and at what."""
+    lines = [f"{op.op}: {op.reason}" for op in error.ops] if isinstance(error, UnsupportedError) else []
+    return " ".join("; ".join(lines or str(error).splitlines()[:1]).split())[:400]
 
 
 def run_twice(
@@ -90,21 +98,21 @@ class AnswerChangedError(MlirstackError):
     """The same call gave two answers, or wrote what it must not."""
 
 
-def compile_graphs(built: Built, target: str, dump: Path | None) -> Callable[..., Any]:
+def compile_graphs(built: Built, target: str, dump: Path | None, *, explain: bool) -> Callable[..., Any]:
     """The compiled module; for IREE by one run of its compiler instead of one for each phase, which gives the same file."""
     program = program_of(built.module, built.inputs, name="graph")
     if target != IREE or dump is not None:
-        options = LowerOptions(target, dump=dump)
+        options = LowerOptions(target, dump=dump, explain=explain)
         lowering, artifact, _ = build_program(program, options)
         executable = lowering.target.load(artifact, program.signature, program.parameters)
         return CompiledFunction(executable, program.signature, program.parameters, lowering=lowering)
-    artifact = _iree_artifact(program)
+    artifact = _iree_artifact(program, explain)
     executable = create_target(target).load(artifact, program.signature, program.parameters)
     return CompiledFunction(executable, program.signature, program.parameters)
 
 
-def _iree_artifact(program: Program) -> Artifact:
-    lowering = lower_program(program, LowerOptions(IREE, to="prepared"))
+def _iree_artifact(program: Program, explain: bool) -> Artifact:
+    lowering = lower_program(program, LowerOptions(IREE, to="prepared", explain=explain))
     assert isinstance(lowering.payload, ir.Module)
     return lowering.target.build(program, IreePhase(VMFB).vmfb_of(lowering.payload))
 
