@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 SCOPE = "model"  # of the archive that fills the globals
 
 # In the reflection of @main, as JSON:
@@ -9,3 +11,9 @@ PARAMETERS = "mlirstack.parameters"  # names of the parameters that became globa
 ARGUMENTS = "mlirstack.arguments"  # positions of the program's arguments that the module takes; without it, all
 WRITTEN = "mlirstack.written"  # positions of the arguments that the module may write to
 KERNELS = "mlirstack.kernels"  # our own kernels inside the module: files, checksums, exports
+KERNELS_BEGIN = '{"kernels":['  # what that begins with
+RESULTS = "mlirstack.results"  # for each result its sizes, where the module takes its memory from the caller, else null
+
+Size = int | list[Any]
+"""A size of a result: a number; ``[argument]``, an integer; ``[argument, axis]``, a size; or ``[operator, size, size]``.
+Arguments are counted as the program's signature has them."""

@@ -17,6 +17,7 @@ from mlirstack.passes.iree_arguments import (
     parameters_to_globals,
 )
 from mlirstack.passes.iree_compiler import PHASES, CompilerRun, run_compiler, source_of
+from mlirstack.passes.iree_results import pass_results
 from mlirstack.passes.iree_targets import BACKENDS, CPU, architecture_flags, check_architecture, device_attribute
 from mlirstack.pipeline.registry import nearest
 from mlirstack.pipeline.step import Translation
@@ -35,7 +36,8 @@ class IreePhase(Translation):
     ``phase`` is one of :data:`PHASES`, or "vmfb" for the final file.  ``backend`` and ``arch`` say what is compiled for
     (:mod:`mlirstack.passes.iree_targets`): for "llvm-cpu" ``arch`` is LLVM's name of a processor ("host": this one,
     "generic", "x86-64-v3"), for "cuda" it is "sm_80".  ``opt_level`` is O0 to O3; ``data_tiling`` packs operands of
-    contractions on processors; ``ukernels`` are hand-written inner loops ("none", "default", "all"); ``timeout`` is in
+    contractions on processors; ``ukernels`` are hand-written inner loops ("none", "default", "all"); ``fenced``: ``@main``
+    takes the memory of its results from the caller and returns before the device has computed them; ``timeout`` is in
     seconds.
     """
 
@@ -47,6 +49,7 @@ class IreePhase(Translation):
     opt_level: str = "O3"
     data_tiling: bool = True
     ukernels: str = "default"
+    fenced: bool = False
     timeout: int = TIMEOUT
 
     def __post_init__(self) -> None:
@@ -85,6 +88,8 @@ class IreePhase(Translation):
         parameters_to_globals(module)
         name_arguments(module)
         name_written_arguments(module)
+        if self.fenced:
+            pass_results(module)
         describe_device(module, device_attribute(self.backend, self.arch))
         return module_bytecode(module)
 
@@ -112,6 +117,7 @@ class IreePhase(Translation):
             "--iree-dispatch-creation-enable-aggressive-fusion=false",
             # Inlined bf16 constants are read back wrong.
             "--iree-flow-inline-constants-max-byte-length=0",
+            *(("--iree-execution-model=async-external",) if self.fenced else ()),
             *(self._processor_flags() if self.backend == CPU else ()),
         )
 

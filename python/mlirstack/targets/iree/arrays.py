@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -33,17 +34,38 @@ class IreeArrayExecutable(ArrayExecutable):
 
     def run(self, inputs: Sequence[Any]) -> list[Any]:
         """Call ``@main`` with one array or number per input; results are arrays that the caller owns, or numbers."""
-        arguments = rt.VmVariantList(len(self._session.slots))
         held: list[np.ndarray] = []
+        passed: list[Any] = []
         for slot in self._session.slots:
             value = inputs[slot.position] if slot.position is not None else self._parameters[str(slot.name)]
+            if slot.spec.shape is not None:
+                held.append(np.ascontiguousarray(value))
+                value = self._view(held[-1], slot.spec.dtype, written=slot.written)
+            passed.append(value)
+        shapes, scratch = self._session.sizes(inputs, lambda: self._arguments(passed, self._session.no_results()))
+        written = [self._empty(shape, self.signature.results[number].dtype) for number, shape in shapes.items()]
+        if scratch is not None:
+            written.append(self._empty((scratch,), "uint8"))
+        results = self._session.invoke(self._arguments(passed, written))
+        views = dict(zip(shapes, written, strict=False))
+        return [self._taken(results, i, views.get(i)) for i in range(len(self.signature.results))]
+
+    def _arguments(self, passed: Sequence[Any], written: Sequence[Any]) -> Any:
+        """The list that ``@main`` is called with: inputs and parameters, then what it writes its results to."""
+        arguments = rt.VmVariantList(len(passed) + len(written) + 2)
+        for slot, value in zip(self._session.slots, passed, strict=True):
             if slot.spec.shape is None:
                 push_number(arguments, value, slot.spec.dtype)
-                continue
-            held.append(np.ascontiguousarray(value))
-            arguments.push_ref(self._view(held[-1], slot.spec.dtype, written=slot.written).ref)
-        results = self._session.invoke(arguments)
-        return [self._taken(results, i) for i in range(len(self.signature.results))]
+            else:
+                arguments.push_ref(value.ref)
+        self._session.push_results(arguments, written)
+        return arguments
+
+    def _empty(self, shape: tuple[int, ...], dtype: str) -> Any:
+        """A view of a new buffer on the device."""
+        size = max(math.prod(shape) * numpy_dtype(dtype).itemsize, 1)
+        buffer = self._device.allocator.allocate_buffer(rt.MemoryType.DEVICE_LOCAL, rt.BufferUsage.DEFAULT, size)
+        return rt.HalBufferView(buffer, list(shape), ELEMENT_TYPES[dtype])
 
     def _view(self, array: np.ndarray, dtype: str, *, written: bool) -> Any:
         shape, contents = array.shape, array.reshape(-1).view(np.uint8)
@@ -53,12 +75,13 @@ class IreeArrayExecutable(ArrayExecutable):
             return rt.HalBufferView(imported.get_buffer(), list(shape), ELEMENT_TYPES[dtype])
         return allocate_copy(self._device, contents, shape, dtype)
 
-    def _taken(self, results: Any, number: int) -> Any:
+    def _taken(self, results: Any, number: int, view: Any) -> Any:
+        """A result as an array or a number; ``view`` is its memory where the caller passed it."""
         spec = self.signature.results[number]
         if spec.shape is None:
             value = results.get_variant(number)
             return bool(value) if spec.dtype == "bool" else value
-        view = results.get_as_object(number, rt.HalBufferView)
+        view = view or results.get_as_object(number, rt.HalBufferView)
         shape, dtype = tuple(view.shape), numpy_dtype(spec.dtype)
         if 0 in shape:
             return np.empty(shape, dtype)

@@ -1,12 +1,13 @@
 """Running a vmfb on an NVIDIA GPU with torch tensors on it, without copies where memory allows it.
 
-IREE computes on streams of its own.  A call waits until torch's current stream has written the inputs, and returns when the
-results are there, so that whatever torch does next, on any stream, sees them.
+IREE computes on a stream of its own.  A call waits until torch's current stream has written the inputs, and its results are
+there when it returns, so that whatever torch does next, on any stream, sees them.  Results and temporaries lie in memory of
+torch's: IREE's device cannot hand out what it allocates, and would wait for the device to free it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import iree.runtime as rt
@@ -19,14 +20,13 @@ from mlirstack.targets.base import Executable
 from mlirstack.targets.iree.runtime import DLPACK_CPU, flat_bytes, plain, torch_dtype
 from mlirstack.targets.iree.session import Session, Slot, cuda, push_number
 
-DLPACK_CUDA = 2
-
 
 class IreeCudaExecutable(Executable):
     """A loaded vmfb on torch's current CUDA device, its parameters copied there by IREE.
 
     ``place`` is torch's device and ``device_of_iree`` IREE's, for tests that have no GPU.  ``copied_inputs`` counts tensors
-    that had to be copied: strided, not aligned to 64 bytes, or written to by the module.
+    that had to be copied: strided, not aligned to 64 bytes, or written to by the module; ``copied_results`` those that IREE
+    allocated, because their size is known only when they are there.
     """
 
     def __init__(
@@ -44,16 +44,15 @@ class IreeCudaExecutable(Executable):
             place = torch.device("cuda", torch.cuda.current_device())
         self._place, self.device = place, str(place)
         self.signature = signature
-        self.copied_inputs = 0
-        iree_device = cuda(place.index or 0) if device_of_iree is None else device_of_iree
-        self._session = Session(vmfb, signature, iree_device, lambda name: flat_bytes(parameters[name]))
-        self._device = iree_device
+        self.copied_inputs = self.copied_results = 0
+        self._device = cuda(place.index or 0) if device_of_iree is None else device_of_iree
+        self._session = Session(vmfb, signature, self._device, lambda name: flat_bytes(parameters[name]))
         # What the module takes per call, and what the user may get back, must be on the device.
         passed = {slot.name for slot in self._session.slots if slot.spec.shape is not None}
         passed |= {o.name for o in signature.outputs if o.kind == "parameter"}
         passed |= {m.name for m in signature.mutations if m.name is not None}
         self.parameters = {n: t.detach().to(place) if n in passed else t for n, t in parameters.items()}
-        self._results = [(r.shape is None, torch_dtype(r.dtype)) for r in signature.results]
+        self._dtypes = [torch_dtype(r.dtype) for r in signature.results]
 
     @property
     def slots(self) -> Sequence[Slot]:
@@ -62,19 +61,58 @@ class IreeCudaExecutable(Executable):
 
     def run(self, inputs: Sequence[Any]) -> list[Any]:
         """Call ``@main``; :class:`RuntimeCheckError` where a run-time check of the program fails."""
+        return self.start(inputs)()
+
+    def start(self, inputs: Sequence[Any]) -> Callable[[], list[Any]]:
+        """Begin a call behind those begun before; what is returned waits for it and gives its results."""
         assert self.parameters is not None
-        arguments = rt.VmVariantList(len(self._session.slots))
-        held: list[torch.Tensor | None] = []  # one a slot, alive until the call is over
+        held: list[torch.Tensor] = []  # alive until the call is over
+        passed: list[Any] = []
         for slot in self._session.slots:
             value = inputs[slot.position] if slot.position is not None else self.parameters[str(slot.name)]
-            held.append(None if slot.spec.shape is None else self._importable(value, written=slot.written))
-            if held[-1] is None:
+            if slot.spec.shape is not None:
+                value = self._importable(value, written=slot.written)
+                held.append(value)
+            passed.append(value)
+        shapes, scratch = self._session.sizes(inputs, lambda: self._arguments(passed, self._session.no_results()))
+        results = {
+            number: torch.empty(shape, dtype=self._dtypes[number], device=self._place) for number, shape in shapes.items()
+        }
+        written = [plain(tensor) for tensor in results.values()]
+        if scratch is not None:
+            held.append(torch.empty(max(scratch, 1), dtype=torch.uint8, device=self._place))
+            written.append(held[-1])
+        arguments = self._arguments(passed, [self._imported(tensor) for tensor in written])
+        self._await_stream()
+        begun = self._session.begin(arguments)
+
+        def finish() -> list[Any]:
+            begun.wait()
+            held.clear()
+            return [results[i] if i in results else self._taken(begun.results, i) for i in range(len(self._dtypes))]
+
+        return finish
+
+    def _arguments(self, passed: Sequence[Any], written: Sequence[Any]) -> Any:
+        """The list that ``@main`` is called with: inputs and parameters, then what it writes its results to."""
+        arguments = rt.VmVariantList(len(passed) + len(written) + 2)
+        for slot, value in zip(self._session.slots, passed, strict=True):
+            if slot.spec.shape is None:
                 push_number(arguments, value, slot.spec.dtype)
             else:
-                arguments.push_ref(self._device.from_dlpack_capsule(to_dlpack(held[-1])).ref)
+                arguments.push_ref(self._imported(value).ref)
+        self._session.push_results(arguments, written)
+        return arguments
+
+    def _await_stream(self) -> None:
+        """Wait for torch's stream: it writes inputs, and may still use memory that was freed and is allocated again."""
         if self._place.type == "cuda":
-            torch.cuda.current_stream(self._place).synchronize()
-        return self._take(self._session.invoke(arguments), held)
+            stream = torch.cuda.current_stream(self._place)
+            if not stream.query():
+                stream.synchronize()
+
+    def _imported(self, tensor: torch.Tensor) -> Any:
+        return self._device.from_dlpack_capsule(to_dlpack(tensor))
 
     def _importable(self, tensor: torch.Tensor, *, written: bool) -> torch.Tensor:
         """``tensor`` itself where IREE can read it in place, else a copy."""
@@ -86,31 +124,18 @@ class IreeCudaExecutable(Executable):
             return importable.clone()
         return importable
 
-    def _take(self, results: Any, held: Sequence[torch.Tensor | None]) -> list[Any]:
-        """The results as tensors that own their memory: one that shares it with an argument is copied."""
-        taken = [_extent(tensor) for tensor in held if tensor is not None]
-        values: list[Any] = []
-        for i, (scalar, dtype) in enumerate(self._results):
-            if scalar:
-                value = results.get_variant(i)
-                values.append(bool(value) if dtype is torch.bool else value)
-                continue
-            tensor = self._exported(results.get_as_object(i, rt.HalBufferView))
-            tensor = tensor if tensor.dtype is dtype else tensor.view(dtype)  # integers have no sign in IREE
-            first, last = _extent(tensor)
-            if any(first < end and start < last for start, end in taken):
-                tensor = tensor.clone()
-            else:
-                taken.append((first, last))
-            values.append(tensor)
-        return values
-
-    def _exported(self, view: Any) -> torch.Tensor:
-        """A buffer of IREE's as a tensor, without a copy."""
-        kind = DLPACK_CUDA if self._place.type == "cuda" else DLPACK_CPU
-        return from_dlpack(self._device.create_dlpack_capsule(view, kind, self._place.index or 0))
-
-
-def _extent(tensor: torch.Tensor) -> tuple[int, int]:
-    """First address of a dense tensor, and the one behind it."""
-    return tensor.data_ptr(), tensor.data_ptr() + tensor.nbytes
+    def _taken(self, results: Any, number: int) -> Any:
+        """A result that IREE allocated, as a tensor that owns its memory, or a number."""
+        dtype = self._dtypes[number]
+        if self.signature.results[number].shape is None:
+            value = results.get_variant(number)
+            return bool(value) if dtype is torch.bool else value
+        view = results.get_as_object(number, rt.HalBufferView)
+        self.copied_results += 1
+        if self._place.type == "cpu":
+            return from_dlpack(self._device.create_dlpack_capsule(view, DLPACK_CPU, 0)).view(dtype).clone()
+        tensor = torch.empty(tuple(view.shape), dtype=dtype, device=self._place)
+        if tensor.numel():
+            self._await_stream()
+            self._session.copy(view.get_buffer(), self._imported(plain(tensor)).get_buffer())
+        return tensor

@@ -1,13 +1,15 @@
 """A vmfb loaded into IREE's runtime and bound to its parameters: what running it with torch and with NumPy share.
 
-Needs ``iree.runtime`` and NumPy only.  Arguments and results are IREE's buffer views; whoever calls makes them.
+Needs ``iree.runtime`` and NumPy only.  Arguments and results are IREE's buffer views; whoever calls makes them.  Modules for
+GPUs take the memory of their results and temporaries as arguments too, and return before the device has computed anything.
 """
 
 from __future__ import annotations
 
 import json
+import operator
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -17,9 +19,20 @@ import numpy as np
 
 from mlirstack.errors import RuntimeCheckError, TargetUnavailableError
 from mlirstack.frontend.program import ENTRY, ArgumentSpec, Signature
-from mlirstack.passes.iree_archive import ARGUMENTS, PARAMETERS, SCOPE, WRITTEN
+from mlirstack.passes.iree_archive import ARGUMENTS, PARAMETERS, RESULTS, SCOPE, WRITTEN, Size
 
 ALIGNMENT = 64  # bytes; IREE refuses to import buffers that are not aligned so
+
+MOST_SHAPES = 4096  # sets of shapes whose sizes are remembered
+OPERATORS: Mapping[str, Callable[[int, int], int]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "//": operator.floordiv,
+    "%": operator.mod,
+    "max": max,
+    "min": min,
+}
 
 ELEMENT_TYPES = {
     "bool": rt.HalElementType.UINT_8,  # booleans are passed as bytes
@@ -65,11 +78,10 @@ def processor(threads: int) -> Any:
 def cuda(ordinal: int) -> Any:
     """The GPU with number ``ordinal``."""
     try:
-        # Buffers of the asynchronous allocator cannot be handed to torch; the synchronous one is slow unless it keeps
-        # buffers (a call of softmax over 8192 rows of 8192: 0.40 ms with the cache, 0.95 ms without, on an H200).
-        rt.flags.parse_flags("--cuda_async_allocations=false")
+        # With the other allocator (--cuda_async_allocations=false), IREE 3.13 never frees some temporaries of programs with
+        # control flow: 2.8 KB a call of a classifier with a dynamic batch.
         driver = rt.get_driver("cuda")
-        return driver.create_device(driver.query_available_devices()[ordinal]["device_id"], allocators=["caching"])
+        return driver.create_device(driver.query_available_devices()[ordinal]["device_id"])
     except (RuntimeError, ValueError, IndexError) as error:
         raise TargetUnavailableError(
             f"IREE cannot create the CUDA device {ordinal}: {first_line(error)}", hint="see 'mlirstack doctor'"
@@ -87,6 +99,22 @@ class Slot:
     position: int | None
     name: str | None
     written: bool
+
+
+@dataclass(frozen=True)
+class Begun:
+    """A call that may still be running: its ``results``, and the fence it ``done`` signals (None where it is over)."""
+
+    results: Any
+    done: Any
+
+    def wait(self) -> None:
+        """Wait until the results are there; :class:`RuntimeCheckError` where the device fails."""
+        try:
+            if self.done is not None:
+                self.done.wait()
+        except RuntimeError as error:
+            raise RuntimeCheckError(f"the program stopped: {first_line(error)}") from error
 
 
 class Session:
@@ -114,6 +142,11 @@ class Session:
             ) from error
         self.slots = _slots(signature, set(lifted), set(written), set(taken))
         self._result_count = len(signature.results)
+        self._is_fenced = reflection.get("iree.abi.model") == "coarse-fences"
+        self._results = _Results.of(signature, json.loads(reflection.get(RESULTS, "[]")))
+        self._scratch = module.lookup_function(reflection.get("iree.abi.transients.size", "no scratch"))
+        self._known: dict[tuple[Any, ...], tuple[dict[int, tuple[int, ...]], int | None]] = {}
+        self._start = self._fence(0)
 
     def _modules(self) -> list[Any]:
         modules = [rt.create_hal_module(instance(), self.device)]
@@ -124,15 +157,108 @@ class Session:
             modules.append(rt.create_io_parameters_module(instance(), index.create_provider(SCOPE)))
         return modules
 
+    # ------------------------------------------------------------------------------------------------- memory of results
+
+    def sizes(self, inputs: Sequence[Any], arguments: Callable[[], Any]) -> tuple[dict[int, tuple[int, ...]], int | None]:
+        """Shapes by number of the results that the caller passes memory for, and the bytes of temporaries (None: none).
+
+        ``arguments`` makes the list of a call, with :meth:`no_results` as results: the module itself says what it needs.
+        """
+        key = tuple(getattr(value, "shape", value) for value in inputs) if self._results.varies else ()
+        found = self._known.get(key)
+        if found is None:
+            if len(self._known) >= MOST_SHAPES:
+                self._known.clear()
+            found = self._known[key] = self._results.shapes(inputs), self._scratch_bytes(arguments)
+        return found
+
+    def _scratch_bytes(self, arguments: Callable[[], Any]) -> int | None:
+        if self._scratch is None:
+            return None
+        asked = arguments()
+        asked.push_ref(self._start)
+        asked.push_ref(self._start)
+        return int(self._invoke(self._scratch, asked, 1).get_variant(0))
+
+    def no_results(self) -> list[Any]:
+        """Views of nothing in the place of results and temporaries, for :meth:`sizes` alone."""
+        nothing = self.device.allocator.allocate_buffer(rt.MemoryType.DEVICE_LOCAL, rt.BufferUsage.DEFAULT, ALIGNMENT)
+        view = rt.HalBufferView(nothing, [ALIGNMENT], rt.HalElementType.UINT_8)
+        return [view] * (len(self._results.sizes) + bool(self._scratch))
+
+    def push_results(self, arguments: Any, views: Sequence[Any]) -> None:
+        """Append the memory of results, in order, and of temporaries."""
+        for view in views[: len(self._results.sizes)]:
+            arguments.push_ref(view.ref)
+        if self._scratch:
+            arguments.push_ref(views[-1].get_buffer().ref)
+
+    # ------------------------------------------------------------------------------------------------------------- calls
+
     def invoke(self, arguments: Any) -> Any:
         """Call ``@main`` with a VmVariantList, get one; :class:`RuntimeCheckError` where a check of the program fails."""
-        results = rt.VmVariantList(self._result_count)
+        begun = self.begin(arguments)
+        begun.wait()
+        return begun.results
+
+    def begin(self, arguments: Any) -> Begun:
+        """As :meth:`invoke`, without waiting for the device where the module allows it."""
+        done = None
+        if self._is_fenced:
+            done = self._fence(1)
+            arguments.push_ref(self._start)
+            arguments.push_ref(done)
+        return Begun(self._invoke(self._function, arguments, self._result_count), done)
+
+    def copy(self, source: Any, target: Any) -> None:
+        """Copy a buffer to another one on the device, and wait for it."""
+        done = self._fence(1)
+        self.device.queue_copy(source, target, self._start, done)
+        done.wait()
+
+    def _fence(self, value: int) -> Any:
+        """A fence at ``value`` of a timeline of its own: calls may end in another order than they began."""
+        return rt.HalFence.create_at(self.device.create_semaphore(0), value)
+
+    def _invoke(self, function: Any, arguments: Any, results: int) -> Any:
+        returned = rt.VmVariantList(results)
         try:
             with self._lock:
-                self._context.invoke(self._function, arguments, results)
+                self._context.invoke(function, arguments, returned)
         except (RuntimeError, ValueError, IndexError) as error:
             raise RuntimeCheckError(f"the program stopped: {first_line(error)}") from error
-        return results
+        return returned
+
+
+@dataclass(frozen=True)
+class _Results:
+    """The results that a caller passes memory for: their sizes by number, over arguments at ``positions`` of the inputs."""
+
+    sizes: Mapping[int, Sequence[Size]]
+    positions: Mapping[int, int]
+    varies: bool  # does the memory of a call depend on its inputs?
+
+    @staticmethod
+    def of(signature: Signature, sizes: Sequence[Sequence[Size] | None]) -> _Results:
+        inputs = {number: spec for number, spec in enumerate(signature.arguments) if spec.kind == "input"}
+        passed = {number: size for number, size in enumerate(sizes) if size is not None}
+        varies = any(spec.shape is None or any(isinstance(d, str) for d in spec.shape) for spec in inputs.values())
+        return _Results(passed, {argument: position for position, argument in enumerate(inputs)}, varies)
+
+    def shapes(self, inputs: Sequence[Any]) -> dict[int, tuple[int, ...]]:
+        return {number: tuple(self._value(size, inputs) for size in sizes) for number, sizes in self.sizes.items()}
+
+    def _value(self, size: Size, inputs: Sequence[Any]) -> int:
+        if isinstance(size, int):
+            return size
+        match size:
+            case [int(argument)]:
+                return int(inputs[self.positions[argument]])
+            case [int(argument), int(axis)]:
+                return int(inputs[self.positions[argument]].shape[axis])
+            case [str(name), left, right]:
+                return OPERATORS[name](self._value(left, inputs), self._value(right, inputs))
+        raise TargetUnavailableError(f"the module states sizes that this version does not know: {size}")
 
 
 def push_number(arguments: Any, value: Any, dtype: str) -> None:

@@ -188,6 +188,7 @@ class IreeCudaTarget(IreeTarget):
     backend = "cuda"
     device = "cuda"
     settings = ("opt-level", "kernels", "image")
+    fenced = True
 
     def __init__(self, options: TargetOptions) -> None:
         super().__init__(options)
