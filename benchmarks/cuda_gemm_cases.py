@@ -11,8 +11,10 @@ from torch.nn import functional as F
 
 _DTYPES = {
     "f32": torch.float32, "tf32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16, "e4m3": torch.float8_e4m3fn,
+    "e5m2": torch.float8_e5m2, "i8": torch.int8,
 }  # fmt: skip
-_BYTES = {"f32": 4, "tf32": 4, "f16": 2, "bf16": 2, "e4m3": 1}
+_BYTES = {"f32": 4, "tf32": 4, "f16": 2, "bf16": 2, "e4m3": 1, "e5m2": 1, "i8": 1}
+_RESULT_BYTES = {**_BYTES, "e4m3": 2, "e5m2": 2, "i8": 4}
 
 
 class Product(nn.Module):
@@ -29,11 +31,19 @@ class Product(nn.Module):
 
 
 class Fp8Product(nn.Module):
-    """fp8 factors, both with K contiguous, summed in f32, rounded to bf16."""
+    """fp8 factors, both with K contiguous, summed in f32, rounded to bf16.  Of e5m2 by e5m2 no library has a product."""
 
     def forward(self, a: Tensor, b: Tensor) -> Tensor:
         """(m, k), (n, k) → (m, n)."""
         return torch.mm(a.to(torch.float32), b.to(torch.float32).t()).to(torch.bfloat16)
+
+
+class IntegerProduct(nn.Module):
+    """i8 factors, both with K contiguous, summed in i32: what quantised layers compute."""
+
+    def forward(self, a: Tensor, b: Tensor) -> Tensor:
+        """(m, k), (n, k) → (m, n)."""
+        return torch._int_mm(a, b.t())
 
 
 class ScaledProduct(nn.Module):
@@ -81,11 +91,13 @@ def _product(m: int, n: int, k: int, dtype: str = "bf16", layout: str = "nt", ba
         torch.manual_seed(m + n + k)
         lead = (batch,) if batch else ()
         a, b = (m, k) if layout[0] == "n" else (k, m), (k, n) if layout[1] == "n" else (n, k)
-        module = Fp8Product() if dtype == "e4m3" else Product(layout)
+        if dtype == "i8":
+            return IntegerProduct(), tuple(torch.randint(-128, 128, shape, dtype=torch.int8) for shape in (a, b))
+        module = Fp8Product() if dtype in ("e4m3", "e5m2") else Product(layout)
         return module, tuple(torch.randn(*lead, *shape).to(_DTYPES[dtype]) for shape in (a, b))
 
-    count, size = max(batch, 1), _BYTES[dtype]
-    total = count * ((m + n) * k * size + m * n * (2 if dtype == "e4m3" else size))
+    count = max(batch, 1)
+    total = count * ((m + n) * k * _BYTES[dtype] + m * n * _RESULT_BYTES[dtype])
     name = f"matmul_{f'{batch}x' if batch else ''}{m}x{n}x{k}_{layout}_{dtype}"
     eager: Callable[[], nn.Module] | None = ScaledProduct if dtype == "e4m3" else None
     return Case(name, group, make, total, 2 * count * m * n * k, dtype, eager)
@@ -115,20 +127,32 @@ def _swiglu(rows: int, width: int, hidden: int, dtype: str = "bf16") -> Case:
 _CUBES = (1024, 2048, 4096, 8192)
 _MODELS = ((4096, 14336, 4096), (4096, 4096, 14336), (2048, 6144, 4096), (512, 14336, 4096))
 _ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+_LAYOUTS = ("nt", "nn", "tn", "tt")
 _ODD = ((4096, 4096, 2044), (1000, 1545, 2048), (1000, 1544, 2040), (1023, 1545, 1021))
 
+
+def _sixteen_bits(dtype: str, group: str) -> tuple[Case, ...]:
+    """Cubes, sizes of language models, few rows, all layouts, batches."""
+    return (
+        *(_product(size, size, size, dtype, group=group) for size in _CUBES),
+        *(_product(*shape, dtype, group=group) for shape in _MODELS),
+        *(_product(rows, 4096, 4096, dtype, group=group) for rows in _ROWS),
+        *(_product(size, size, size, dtype, layout, group=group) for size in (1024, 4096) for layout in ("nn", "tn", "tt")),
+        *(_product(rows, 4096, 4096, dtype, "nn", group=group) for rows in (1, 16, 64)),
+        *(_product(1024, 1024, 1024, dtype, layout, batch=16, group=group) for layout in ("nt", "nn")),
+        _product(512, 512, 128, dtype, batch=128, group=group),
+    )
+
+
 CASES: tuple[Case, ...] = (
-    *(_product(size, size, size, dtype) for size in _CUBES for dtype in ("f16", "bf16")),
-    *(_product(*shape, dtype) for shape in _MODELS for dtype in ("f16", "bf16")),
-    *(_product(rows, 4096, 4096) for rows in _ROWS),
-    *(_product(size, size, size, layout=layout) for size in (1024, 4096) for layout in ("nn", "tn", "tt")),
-    *(_product(rows, 4096, 4096, layout="nn") for rows in (1, 16, 64)),
-    *(_product(1024, 1024, 1024, layout=layout, batch=16) for layout in ("nt", "nn")),
-    _product(512, 512, 128, batch=128),
+    *_sixteen_bits("bf16", "gemm"),
+    *_sixteen_bits("f16", "gemm_f16"),
     *(_product(*shape, group="gemm_odd") for shape in _ODD),
     *(_product(*shape, layout="nn", group="gemm_odd") for shape in _ODD[:2]),
-    *(_product(size, size, size, "tf32", layout, group="gemm_tf32") for size in (2048, 4096) for layout in ("nt", "nn")),
+    *(_product(size, size, size, "tf32", layout, group="gemm_tf32") for size in (2048, 4096) for layout in _LAYOUTS),
     *(_product(*shape, "e4m3", group="gemm_fp8") for shape in ((4096, 4096, 4096), (4096, 14336, 4096), (64, 4096, 4096))),
+    _product(4096, 4096, 4096, "e5m2", group="gemm_fp8"),
+    *(_product(*shape, "i8", group="gemm_i8") for shape in ((4096, 4096, 4096), (4096, 14336, 4096), (64, 4096, 4096))),
     *(_product(rows, 4096, 4096, "f32", group="gemv_f32") for rows in (1, 4)),
     *(_linear(4096, n, 4096, kind) for n in (4096, 14336) for kind in ("none", "relu", "gelu", "gelu_tanh", "silu")),
     *(_linear(4096, 4096, 14336, kind, residual=True) for kind in ("none", "gelu")),

@@ -28,7 +28,8 @@ class Product:
     """``act(A · B + bias) + residual``; ``a`` and ``b`` spell the order of the factors' dimensions, outermost first.
 
     ``batch``: sizes of batch axes; ``shared``: B is the same for all of them.  Everything after the product is computed in
-    f32 and rounded once.  ``tf32``: factors of type f32 may be rounded to TF32.
+    f32 and rounded once.  ``tf32``: factors of type f32 may be rounded to TF32.  ``wide``: integers are summed in i64, and
+    the low half is kept.
     """
 
     m: int
@@ -44,11 +45,12 @@ class Product:
     activation: str = ""  # "relu", "silu", "gelu"
     residual: bool = False
     tf32: bool = False
+    wide: bool = False
 
     @property
     def sums(self) -> str:
         """Type of the accumulators."""
-        return "i32" if self.element == "i8" else "f32"
+        return "i64" if self.wide else "i32" if self.element == "i8" else "f32"
 
     def shape(self, dimensions: str, *, batched: bool = True) -> tuple[int, ...]:
         """Sizes of a tensor with these dimensions."""
@@ -116,7 +118,7 @@ class Product:
         maps = ", ".join([result_map("mn"), *(affine for _, affine in used.values()), result_map("mn")])
         block = ", ".join([f"%x: {self.sums}", *(f"{name}_1: {self.result}" for name in used), f"%old: {self.result}"])
         body, value = self._epilogue()
-        zero = "0" if self.sums == "i32" else "0.0"
+        zero = "0" if self.element == "i8" else "0.0"
         return f"""module {{ func.func @main({arguments}) -> {result} {{
           %zero = arith.constant {zero} : {self.sums}
           %one = arith.constant 1.0 : f32
@@ -146,8 +148,8 @@ class Product:
 
     def _multiply(self) -> str:
         if self.element == "i8":
-            lines = ["%u = arith.extsi %x : i8 to i32", "%v = arith.extsi %y : i8 to i32", "%p = arith.muli %u, %v : i32"]
-            return "\n".join([*lines, "%sum = arith.addi %old, %p : i32"])
+            lines = [f"%u = arith.extsi %x : i8 to {self.sums}", f"%v = arith.extsi %y : i8 to {self.sums}"]
+            return "\n".join([*lines, f"%p = arith.muli %u, %v : {self.sums}", f"%sum = arith.addi %old, %p : {self.sums}"])
         if self.element == "f32":
             mark = " {mlirstack.tf32}" if self.tf32 else ""
             return f"%p = arith.mulf %x, %y{mark} : f32\n%sum = arith.addf %old, %p : f32"
@@ -186,6 +188,9 @@ class Product:
             other = widened("%residual")
             lines.append(f"%added = arith.addf {value}, {other} : f32")
             value = "%added"
+        if self.wide:
+            lines.append(f"%cut = arith.trunci {value} : i64 to i32")
+            value = "%cut"
         if self.sums == "f32" and self.result != "f32":
             lines.append(f"%rounded = arith.truncf {value} : f32 to {self.result}")
             value = "%rounded"

@@ -68,6 +68,7 @@ def fma(rows: int, columns: int, down: int, across: int, *, k: int = 8, stages: 
         (Product(64, 64, 64, "f32", "f32"), AMPERE, False),
         (Product(64, 64, 64, "f32", "f32", tf32=True), AMPERE, True),
         (Product(64, 64, 64, "i8", "i32"), AMPERE, True),
+        (Product(64, 64, 64, "i8", "i32", wide=True), AMPERE, True),  # the low half of a sum needs no wider sums
         (Product(64, 64, 64, "f8E4M3FN", "bf16"), AMPERE, False),
         (Product(64, 64, 64, "f8E4M3FN", "bf16"), ADA, True),
         (Product(1, 1, 1), AMPERE, True),
@@ -180,12 +181,13 @@ def test_other_elements_of_tensor_cores(element: str, a: str, b: str) -> None:
         (Product(40, 48, 64, batch=(2, 3), bias=True), mma(64, 64, 2, 2)),
         (Product(40, 48, 64, batch=(3,), shared=True), mma(32, 32, 2, 2)),
         (Product(200, 48, 32, batch=(2,)), mma(64, 32, 4, 1, splits=1, stages=4)),
+        (Product(70, 40, 96, "i8", "i32", wide=True), mma(64, 32, 4, 1)),
     ],
     ids=str,
 )
 def test_mma_tiles_splits_batches_and_epilogues(product: Product, parameters: Parameters) -> None:
     tolerance = TF32_TOLERANCE if product.tf32 else TOLERANCE[product.result]
-    assert answer(product, MMA, parameters, AMPERE) < tolerance
+    assert answer(product, MMA, parameters, AMPERE) <= tolerance
 
 
 @pytest.mark.portable

@@ -101,6 +101,12 @@ def test_warpgroups_take_turns_only_where_each_gets_a_tile() -> None:
 
 
 @pytest.mark.portable
+def test_integers_come_in_fewer_widths() -> None:
+    found = {int(c["columns"]) for c in candidates(Product(1000, 1544, 2048, "i8", "i32")) if c["consumers"] == 1}
+    assert found and all(columns % 16 == 0 for columns in found)
+
+
+@pytest.mark.portable
 def test_candidates_differ() -> None:
     found = candidates(Product(2048, 2048, 2048))
     assert 8 <= len(found) <= 40

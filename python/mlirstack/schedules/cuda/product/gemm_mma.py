@@ -11,9 +11,9 @@ from typing import Any
 from mlirstack.bindings import ir
 from mlirstack.schedules.cuda.device import Device
 from mlirstack.schedules.cuda.emitter import Parameters
-from mlirstack.schedules.cuda.graph import KernelGraph
+from mlirstack.schedules.cuda.graph import KernelGraph, Node
 from mlirstack.schedules.cuda.instructions.tensor_core import HOPPER_TF32, OPERANDS, Operands
-from mlirstack.schedules.cuda.product.contraction import Contraction, Product, match_contraction
+from mlirstack.schedules.cuda.product.contraction import PRODUCT, Contraction, Product, match_contraction
 from mlirstack.schedules.cuda.product.factors import Factor, factors_of
 from mlirstack.schedules.cuda.product.mma_choice import Problem, cut_of, cuts
 from mlirstack.schedules.cuda.product.mma_engine import MmaEngine, gathers
@@ -70,7 +70,7 @@ def operands_for(product: Product, factors: tuple[Factor, Factor], device: Devic
     if name is None or (name == "tf32" and not product.node.allows_tf32):
         return None
     operands = HOPPER_TF32 if name == "tf32" and device.capability >= 90 else OPERANDS[name]
-    if device.capability < operands.capability or not _can_sum(product.accumulator, operands):
+    if device.capability < operands.capability or not _can_sum(product, operands):
         return None
     return operands
 
@@ -81,11 +81,26 @@ def _integer_name(a: Factor, b: Factor) -> str | None:
     return "s8" if a.signed else "u8"
 
 
-def _can_sum(accumulator: Any, operands: Operands) -> bool:
-    """Is the sum of the IR no wider than that of the tensor cores?"""
+def _can_sum(product: Product, operands: Operands) -> bool:
+    """Is the sum of the IR no wider than that of the tensor cores, or are only so many of its bits wanted?"""
+    accumulator = str(product.accumulator)
     if operands.is_integer:
-        return str(accumulator) == "i32"
-    return str(accumulator) in ("f32", "f16", "bf16")
+        return accumulator == "i32" or (accumulator == "i64" and _is_cut(product))
+    return accumulator in ("f32", "f16", "bf16")
+
+
+def _is_cut(product: Product) -> bool:
+    """Is nothing left of the sum but its low 32 bits?  They do not depend on the others."""
+    readers = [step.node for step in product.steps if PRODUCT in step.sources]
+    kept = [output.value for output in product.outputs]
+    return PRODUCT not in kept and all(node.body_ops() == ["arith.trunci"] and _width(node) <= 32 for node in readers)
+
+
+def _width(node: Node) -> int:
+    """Bits of what an op writes."""
+    tensor = node.outputs[0].tensor
+    assert tensor is not None
+    return int(tensor.element.width)
 
 
 def problem_of(product: Product, factors: tuple[Factor, Factor], operands: Operands) -> Problem:

@@ -234,7 +234,8 @@ class WgmmaProblem:
             return False  # sums travel as f32; a tile of one block has no room for turns
         if not self._holds_whole_boxes() or not self._shares_whole_boxes():
             return False
-        return registers and tile.warpgroup_columns % 8 == 0 and self.shared_bytes <= device.shared_per_block
+        unit = 16 if self.operands.is_integer and tile.warpgroup_columns > 24 else 8  # wgmma's widths
+        return registers and tile.warpgroup_columns % unit == 0 and self.shared_bytes <= device.shared_per_block
 
     def _holds_whole_boxes(self) -> bool:
         """Where rows are contiguous, a tile has those of whole boxes.  Elements of other sizes are copied along K first."""
