@@ -11,12 +11,13 @@ import logging
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mlirstack.bundle.background import Background
 from mlirstack.bundle.manifest import ArtifactEntry, Manifest
 from mlirstack.bundle.parameters import MappedTensor
 from mlirstack.bundle.select import choose
@@ -55,7 +56,7 @@ class LoadedModel:
         self.function, self.device, self.tf32, self.load_seconds = function, device, tf32, load_seconds
         self._has_torch = has_torch
         self._lock = threading.Lock()
-        self._pool: ThreadPoolExecutor | None = None
+        self._background: Background | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run; raises :class:`~mlirstack.errors.SignatureError` where the call does not fit, naming the argument."""
@@ -68,23 +69,35 @@ class LoadedModel:
     def submit(self, *args: Any, **kwargs: Any) -> Future[Any]:
         """Run in the background, one call after the other in the order they came; the future has the outputs or the error.
 
-        On CUDA the call sees what the caller's current stream has been told so far.
+        On CUDA the call sees what the caller's current stream has been told so far, and the device is given the next call
+        before it is done with this one.
         """
         with self._lock:
-            if self._pool is None:
-                self._pool = ThreadPoolExecutor(1, thread_name_prefix=f"mlirstack-{self.manifest.model}")
-        if not self.device.startswith("cuda"):
-            return self._pool.submit(self, *args, **kwargs)
-        from mlirstack.bundle.torch_arrays import in_stream_order
+            if self._background is None:
+                self._background = Background(f"mlirstack-{self.manifest.model}")
+            background = self._background
+        begin: Callable[..., Callable[[], Any]] = self._begin
+        if self.device.startswith("cuda"):
+            from mlirstack.bundle.torch_arrays import in_stream_order
 
-        return self._pool.submit(in_stream_order(self, self.device), *args, **kwargs)
+            begin = in_stream_order(begin, self.device)
+        return background.submit(lambda: begin(*args, **kwargs))
+
+    def _begin(self, *args: Any, **kwargs: Any) -> Callable[[], Any]:
+        """Begin a call; what is returned waits for it.  Calls with arrays are over by then."""
+        start = getattr(self.function, "start", None)
+        if start is not None and not _any_array((args, kwargs)):
+            finish: Callable[[], Any] = start(*args, **kwargs)
+            return finish
+        outputs = self(*args, **kwargs)
+        return lambda: outputs
 
     def close(self) -> None:
         """Wait for what was submitted."""
         with self._lock:
-            pool, self._pool = self._pool, None
-        if pool:
-            pool.shutdown()
+            background, self._background = self._background, None
+        if background:
+            background.close()
 
     def __repr__(self) -> str:
         return f"<{self.manifest.model} from {self.path}, {self.entry.spec} on {self.device}: {self.choice}>"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -52,6 +52,14 @@ class Executable(ABC):
         where it has one, and may be non-contiguous.  Returns one value per :attr:`Signature.results` entry, in the order of
         its dimensions that the entry says: tensors that the caller owns, or Python scalars.
         """
+
+    def start(self, inputs: Sequence[Any]) -> Callable[[], list[Any]]:
+        """Begin a call; what is returned must be called, waits for the results, and gives them as :meth:`run` does.
+
+        Calls that are begun one after the other may be under way at the same time.  Here, a call is over when it was begun.
+        """
+        results = self.run(inputs)
+        return lambda: results
 
     def source(self, stage: str) -> str:
         """Text of a late stage (``llvmir``, ``asm``, ``ptx``) where the artifact holds it; KeyError otherwise."""

@@ -6,7 +6,7 @@ returns.  Knows nothing of how the executable runs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -69,6 +69,20 @@ class CompiledFunction:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run; raises :class:`SignatureError` where the call does not fit, naming the argument."""
+        leaves, inputs = self._taken(args, kwargs)
+        return self._given(leaves, self.executable.run(inputs))
+
+    def start(self, *args: Any, **kwargs: Any) -> Callable[[], Any]:
+        """As a call, up to the point where the device computes; what is returned waits for it and gives the outputs."""
+        if self.signature.mutations:  # the next call reads what this one writes
+            outputs = self(*args, **kwargs)
+            return lambda: outputs
+        leaves, inputs = self._taken(args, kwargs)
+        finish = self.executable.start(inputs)
+        return lambda: self._given(leaves, finish())
+
+    def _taken(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Sequence[Any], Sequence[Any]]:
+        """The leaves of a call, and of these what ``@main`` takes, checked."""
         is_flat = self._is_positional and not kwargs and len(args) == self._leaf_count
         leaves = args if is_flat else self._flatten(args, kwargs)
         if not self._fits(leaves):
@@ -80,7 +94,10 @@ class CompiledFunction:
             inputs = list(inputs)
             for position, order in self._orders:
                 inputs[position] = inputs[position].permute(order)
-        results = self.executable.run(inputs)
+        return leaves, inputs
+
+    def _given(self, leaves: Sequence[Any], results: list[Any]) -> Any:
+        """What the model returns."""
         for position, order in self._result_orders:
             results[position] = results[position].permute(order)
         if self._picked is None:
