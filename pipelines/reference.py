@@ -7,11 +7,14 @@ module mixes levels, in the middle of a stage, the parts that are still to be lo
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from mlirstack.bindings import ir
 from mlirstack.ir.ops import walk
 from mlirstack.passes import abi
+from mlirstack.passes.cuda.cubin import AssembleCubin
+from mlirstack.passes.cuda.ptx import CompilePtx
 from mlirstack.passes.entry import DescribeEntries, NumberArguments
 from mlirstack.passes.loop_order import OrderLoops
 from mlirstack.pipeline.stage import Pipeline, Stage
@@ -76,6 +79,16 @@ def reference_pipeline(module: Any, *, route: str = "linalg") -> Pipeline:
     if not _is_exported(module):
         stages += [Stage("plain-loops", "llvm", LOOPS), back["llvm"]]
     return Pipeline("reference", (*stages, back["llvmir"], back["object"]), "plain loops, for the answer alone")
+
+
+def rest_of(pipeline: Pipeline, stage: str) -> Pipeline:
+    """What is behind ``stage`` in a table of a GPU, with the optimizers of LLVM and ptxas off: the least that still runs."""
+    rest = pipeline.slice(first=stage)
+    return replace(rest, stages=tuple(replace(s, steps=tuple(map(_unoptimized, s.steps))) for s in rest.stages))
+
+
+def _unoptimized(step: Step) -> Step:
+    return replace(step, opt_level=0) if isinstance(step, (CompilePtx, AssembleCubin)) else step
 
 
 def _content(module: Any) -> tuple[set[str], bool]:

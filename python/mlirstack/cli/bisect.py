@@ -5,14 +5,17 @@ from __future__ import annotations
 import tempfile
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from mlirstack.cli.common import console, key_values, progress, run_command, write_json
-from mlirstack.lowering import LowerOptions
-from mlirstack.pipeline.dump import prepare_directory
+from mlirstack.errors import UsageError
 from mlirstack.worker import Job, Worker
+
+if TYPE_CHECKING:
+    from mlirstack.compare.bisect.results import Bisection
+    from mlirstack.lowering import LowerOptions
 
 EXAMPLES = """
 Examples:
@@ -22,6 +25,12 @@ Examples:
   mlirstack bisect model.py:Net --target cpu --override fused=edited.mlir --op
 
   mlirstack bisect zoo:sdpa --target cpu --plot growth.svg --json growth.json
+
+Build what needs a GPU on one machine, execute it on another (without torch-mlir):
+
+  mlirstack bisect zoo:sdpa --target cuda:sm_90a --artifacts stages --build-only
+
+  mlirstack bisect zoo:sdpa --target cuda:sm_90a --artifacts stages
 
 Exit status: 0 all stages are right, 1 one is wrong, 3 the lowering itself fails.
 """
@@ -43,14 +52,39 @@ def bisect(
     threads: Annotated[int, typer.Option("--threads", min=1, help="threads of the generated code")] = 1,
     seed: Annotated[int, typer.Option("--seed", help="seed of weights and inputs")] = 0,
     dtype: Annotated[str | None, typer.Option("--dtype", help="dtype of weights and inputs: float16, bfloat16, …")] = None,
+    artifacts: Annotated[
+        Path | None, typer.Option("--artifacts", help="directory of stages to execute instead of lowering")
+    ] = None,
+    build_only: Annotated[bool, typer.Option("--build-only", help="write what needs a device there")] = False,
     json_file: Annotated[Path | None, typer.Option("--json", help="write the result as JSON ('-': stdout)")] = None,
 ) -> None:
     """Execute the module as it stands after every stage, compare with eager, name the first wrong stage and its pass."""
 
     def body() -> int:
-        from mlirstack.compare.bisect.model import Options, bisect_model
         from mlirstack.compare.bisect.table import as_json, print_bisection, write_plot
+
+        if build_only and artifacts is None:
+            raise UsageError("--build-only needs a place for what is built", hint="add --artifacts DIR")
+        found = stored() if artifacts and not build_only else lowered()
+        if str(json_file) != "-":
+            print_bisection(found, console)
+        if plot:
+            write_plot(found, plot)
+        write_json(json_file, as_json(found))
+        return found.exit_status
+
+    def stored() -> Bisection:
+        from mlirstack.compare.bisect.stored import bisect_stored
+
+        assert artifacts is not None
+        with progress(f"bisecting {model}") as tell:
+            return bisect_stored(artifacts, target, lambda doing: tell("before", doing, 0.0), stop=stop)
+
+    def lowered() -> Bisection:
+        from mlirstack.compare.bisect.model import Options, bisect_model
         from mlirstack.frontend.references import load
+        from mlirstack.lowering import LowerOptions  # needs MLIR, as every machine that compiles has it
+        from mlirstack.pipeline.dump import prepare_directory
 
         overrides = {stage: Path(file) for stage, file in key_values(override or [], "STAGE=FILE").items()}
         kept = reproducers or Path(tempfile.gettempdir()) / "mlirstack-reproducers" / f"bisect-{Path(model).name}-{target}"
@@ -63,13 +97,8 @@ def bisect(
                 options = replace(options, crash_safe=True, reproducers=kept)
                 worker.run(replace(job, options=options, bundle=bundle), tell)
 
-            options = Options(lower, ops=op, seed=seed, stop=stop, reproducers=kept)
-            found = bisect_model(source, options, compile_, lambda doing: tell("before", doing, 0.0))
-        if str(json_file) != "-":
-            print_bisection(found, console)
-        if plot:
-            write_plot(found, plot)
-        write_json(json_file, as_json(found))
-        return found.exit_status
+            built = prepare_directory(artifacts) if artifacts else None
+            options = Options(lower, ops=op, seed=seed, stop=stop, reproducers=kept, artifacts=built)
+            return bisect_model(source, options, compile_, lambda doing: tell("before", doing, 0.0))
 
     run_command(body)

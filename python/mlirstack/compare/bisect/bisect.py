@@ -7,7 +7,7 @@ Comes in: a dump (:mod:`mlirstack.pipeline.dump`), the program it was made of, a
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,10 +15,19 @@ from typing import Any
 import torch
 
 from mlirstack.compare.accuracy import Answer
-from mlirstack.compare.bisect.executor import Executor
+from mlirstack.compare.bisect.executor import Executor, Table, Tell
 from mlirstack.compare.bisect.graph import graph_values, graph_verdict
 from mlirstack.compare.bisect.record import EMPTY_PIPELINE, Culprit, write_reproducer
-from mlirstack.compare.bisect.results import Bisection, OpFinding, Verdict, first_wrong
+from mlirstack.compare.bisect.results import (
+    CONTINUED_LEVELS,
+    Bisection,
+    OpFinding,
+    StageFile,
+    Verdict,
+    behind,
+    first_wrong,
+)
+from mlirstack.compare.bisect.stored import store
 from mlirstack.compare.bisect.subject import Subject, subject_of_module
 from mlirstack.errors import WorkerLostError
 from mlirstack.frontend.import_fx import ImportFx
@@ -30,9 +39,7 @@ from mlirstack.pipeline.step import pipeline_text
 from mlirstack.targets.base import Target
 from mlirstack.targets.registry import create_target
 
-Tell = Callable[[str], None]
-
-# What the plain path takes to this machine's code.  Not here: levels of a GPU, of IREE, and listings.
+# What the plain path takes to this machine's code.
 PLAIN_LEVELS = ("torch", "tosa", "linalg", "vector", "buffer", "scf", "llvm")
 NATIVE_LEVELS = ("llvmir", "object")  # of a table that ends in an object for this machine
 
@@ -41,7 +48,8 @@ NATIVE_LEVELS = ("llvmir", "object")  # of a table that ends in an object for th
 class Request:
     """What to bisect: ``dump`` of a lowering to ``target``, the ``bundle`` built from it (None: it failed), and whether
     to look for the op.  ``overridden`` stages hold what the user gave, not what passes made.
-    ``stop``: do not execute what comes after the first wrong stage."""
+    ``stop``: do not execute what comes after the first wrong stage.  ``artifacts``: where what needs a device that is not
+    here is built."""
 
     program: Program
     target: str
@@ -52,13 +60,7 @@ class Request:
     failure: str | None = None
     threads: int = 1
     stop: bool = False
-
-
-@dataclass(frozen=True)
-class _StageFile:
-    name: str
-    level: str
-    file: Path
+    artifacts: Path | None = None
 
 
 def bisect_dump(
@@ -74,8 +76,12 @@ def bisect_dump(
     route = trace["route"] or ("tosa" if any(s.name == "tosa" for s in stages) else "linalg")
     native = any(stage.level_name == "object" for stage in target.pipeline(route, request.program.level).stages)
     plain = (*PLAIN_LEVELS, *(NATIVE_LEVELS if native else ()))
-    verdicts = tuple(_verdicts(request, subject, stages, target, plain, executor, tell))
+    table = Table(route, request.program.level)
+    verdicts = tuple(_verdicts(request, subject, stages, target, plain, table, executor, tell))
     wrong, suspects = first_wrong(verdicts)
+    if wrong is not None:
+        files = {stage.name: stage for stage in stages}
+        suspects += behind(verdicts, wrong, lambda before: executor.verdict_by_rest(files[before.name], table))
     found = Bisection(
         request.program.name,
         request.target,
@@ -86,6 +92,8 @@ def bisect_dump(
         suspects=suspects,
         failure=request.failure,
     )
+    if request.artifacts is not None:
+        found = store(request.artifacts, found, stages, request.bundle, subject, executor, table, tell)
     if wrong is None:
         return found
     at = [stage.name for stage in stages].index(wrong)
@@ -121,35 +129,40 @@ def _reference_text(subject: Subject) -> str:
     )
 
 
-def _stage_files(dump: Path, trace: dict[str, Any]) -> Iterator[_StageFile]:
+def _stage_files(dump: Path, trace: dict[str, Any]) -> Iterator[StageFile]:
     for entry in trace["stages"]:
         level = LEVELS[entry["level"]]
         extension = "mlirbc" if level.is_module or level.foreign else level.extension
         complete = dump / "replay" / f"{entry['index']:02d}-{entry['name']}.{extension}"
-        yield _StageFile(entry["name"], entry["level"], complete if complete.is_file() else dump / entry["file"])
+        yield StageFile(entry["name"], entry["level"], complete if complete.is_file() else dump / entry["file"])
 
 
 def _verdicts(
     request: Request,
     subject: Subject,
-    stages: Sequence[_StageFile],
+    stages: Sequence[StageFile],
     target: Target,
     plain: Sequence[str],
+    table: Table,
     executor: Executor,
     tell: Tell,
 ) -> Iterator[Verdict]:
     for stage in stages:
         tell(stage.name)
+        is_artifact = stage is stages[-1] and request.bundle is not None
         if stage.level == "fx":
             verdict = graph_verdict(stage.name, request.program, subject)
-        elif stage is stages[-1] and request.bundle is not None and target.available() is None:
-            verdict = executor.verdict(stage.name, request.bundle, "")
-        elif stage.level in plain:
+        elif stage.level in plain and not is_artifact:
             verdict = executor.verdict(stage.name, stage.file, stage.level)
+        elif stage.level not in CONTINUED_LEVELS and not is_artifact:
+            verdict = Verdict(stage.name, "not executed", reason="shows what the artifact holds")
         elif reason := target.available():
             verdict = Verdict(stage.name, "needs a device", reason=reason)
+        elif is_artifact:
+            assert request.bundle is not None
+            verdict = executor.verdict_of_bundle(stage.name, request.bundle)
         else:
-            verdict = Verdict(stage.name, "not executed", reason="runs as part of the artifact only")
+            verdict = executor.verdict_by_rest(stage, table)
         yield replace(verdict, level=stage.level)
         if verdict.is_wrong and request.stop:
             return
@@ -159,7 +172,7 @@ def _verdicts(
 
 
 def _narrowed(
-    found: Bisection, before: _StageFile, executor: Executor, request: Request, target: Target, tell: Tell
+    found: Bisection, before: StageFile, executor: Executor, request: Request, target: Target, tell: Tell
 ) -> tuple[Bisection, Culprit]:
     """Run the passes of the first wrong stage one by one on what the stage before it left."""
     assert found.first_wrong_stage is not None
@@ -218,7 +231,7 @@ def _same(before: Verdict, name: str) -> Verdict:
 
 def _with_op(
     found: Bisection,
-    stages: Sequence[_StageFile],
+    stages: Sequence[StageFile],
     at: int,
     executor: Executor,
     request: Request,

@@ -5,28 +5,27 @@ Started as ``python -m mlirstack.compare.bisect.execute``; answers the questions
 
 from __future__ import annotations
 
-import warnings
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from mlirstack.bindings import ir, new_context
-from mlirstack.bundle.store import read_bundle
-from mlirstack.compare.accuracy import Answer
+from mlirstack.bundle.store import BundleInfo, write_bundle
+from mlirstack.compare.bisect.execute_bundle import judged, run_bundle, serve_questions
 from mlirstack.compare.bisect.subject import Subject
-from mlirstack.compare.bisect.symptoms import symptom
-from mlirstack.errors import MlirstackError, StageError, TargetUnavailableError
+from mlirstack.errors import StageError, TargetUnavailableError
 from mlirstack.frontend.program import Program
 from mlirstack.ir.level import LEVELS
 from mlirstack.ir.text import clone_module, module_bytecode, read_module
 from mlirstack.lowering import read_payload
 from mlirstack.passes.native_code import CompileObject
 from mlirstack.pipeline.runner import Runner, run_steps
-from mlirstack.pipelines.reference import reference_pipeline
-from mlirstack.supervised import Tell, serve
+from mlirstack.pipelines.reference import reference_pipeline, rest_of
+from mlirstack.supervised import Tell
 from mlirstack.targets.base import Executable
 from mlirstack.targets.registry import create_target
+from mlirstack.versions import versions
 
 ROUTES = ("linalg", "tosa")  # down from the torch dialect: what one has no pattern for, the other may have
 
@@ -57,11 +56,8 @@ def executable_of(payload: Any, target_name: str, subject: Subject) -> Executabl
     return target.load(target.build(program, payload), subject.signature, subject.parameters)
 
 
-def executable_of_file(file: Path, level: str, target_name: str, subject: Subject) -> Executable:
-    """What a stage's file, or a bundle (level ""), holds: by the plain path, below MLIR by what the target itself runs."""
-    if not level:
-        bundle = read_bundle(file)
-        return create_target(target_name).load(bundle.artifact, subject.signature, subject.parameters)
+def executable_of_file(file: Path, level: str, subject: Subject) -> Executable:
+    """What a stage's file holds: by the plain path, below MLIR by what target cpu itself runs."""
     payload = read_payload(LEVELS[level], file)
     if isinstance(payload, ir.Module):
         return executable_of_module(payload, subject)
@@ -70,29 +66,10 @@ def executable_of_file(file: Path, level: str, target_name: str, subject: Subjec
     return executable_of(payload, "cpu", subject)
 
 
-def main() -> None:
-    """Serve questions, each about the subject in a file that it names."""
-    warnings.filterwarnings("ignore")
-    torch.set_num_threads(1)
-    held: dict[str, Subject] = {}  # the last one
-
-    def answer(question: dict[str, Any], tell: Tell) -> Any:
-        file = question["subject"]
-        try:
-            if file not in held:
-                held.clear()
-                held[file] = Subject.load(Path(file))
-            return _ASKED[question["do"]](question, held[file], tell)
-        except MlirstackError as error:
-            return {"error": error.message, "unavailable": isinstance(error, TargetUnavailableError)}
-
-    serve(answer)
-
-
 def _run(question: dict[str, Any], subject: Subject, tell: Tell) -> dict[str, Any]:
     """Execute a stage's file and judge the answer."""
     tell("lowering by the plain path")
-    executable = executable_of_file(Path(question["file"]), question["level"], question["target"], subject)
+    executable = executable_of_file(Path(question["file"]), question["level"], subject)
     tell("executing")
     got = subject.answer(executable)
     if question.get("keep"):
@@ -101,17 +78,29 @@ def _run(question: dict[str, Any], subject: Subject, tell: Tell) -> dict[str, An
     return judged(got, subject)
 
 
-def judged(got: Answer, subject: Subject) -> dict[str, Any]:
-    """The verdict on an answer as plain data."""
-    accuracy = subject.judge(got)
-    worst = accuracy.worst
-    return {
-        "ok": accuracy.ok,
-        "rel_l2": worst.rel_l2 if worst else 0.0,
-        "tolerance": worst.tolerance if worst else 0.0,
-        "reason": accuracy.reason,
-        "symptom": None if accuracy.ok else symptom(got, subject.expected),
-    }
+def _run_rest(question: dict[str, Any], subject: Subject, tell: Tell) -> dict[str, Any]:
+    """Execute a stage's file through the stages behind it in its own table."""
+    tell("lowering by the rest of the table")
+    executable = executable_of(_by_rest(question), question["target"], subject)
+    tell("executing")
+    return judged(subject.answer(executable), subject)
+
+
+def _by_rest(question: dict[str, Any]) -> Any:
+    table = create_target(question["target"]).pipeline(question["route"], question["from"])
+    payload = read_payload(LEVELS[question["level"]], Path(question["file"]))
+    return Runner().run(rest_of(table, question["stage"]), payload)
+
+
+def _build_rest(question: dict[str, Any], subject: Subject, tell: Tell) -> dict[str, Any]:
+    """Write what the stages behind a stage make of its file as a bundle, without parameters."""
+    tell("lowering by the rest of the table")
+    program = Program(question["stage"], _by_rest(question), "", subject.signature, subject.parameters)
+    artifact = create_target(question["target"]).build(program, program.payload)
+    info = BundleInfo(question["stage"], question["route"], "", versions())
+    names = subject.parameters
+    write_bundle(Path(question["bundle"]), artifact, subject.signature, names, info, rebuilt=names)
+    return {}
 
 
 def _pass(question: dict[str, Any], subject: Subject, tell: Tell) -> dict[str, Any]:
@@ -136,7 +125,5 @@ def _op(question: dict[str, Any], subject: Subject, tell: Tell) -> Any:
     return first_wrong_op(wrong, right, values, subject, tell)
 
 
-_ASKED = {"run": _run, "pass": _pass, "op": _op}
-
 if __name__ == "__main__":
-    main()
+    serve_questions({"run": _run, "rest": _run_rest, "build": _build_rest, "bundle": run_bundle, "pass": _pass, "op": _op})

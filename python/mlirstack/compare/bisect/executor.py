@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import sys
 import time
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from mlirstack.compare.bisect.results import Status, Verdict
+from mlirstack.compare.bisect.results import BY_REST, RAN, How, StageFile, Verdict
 from mlirstack.compare.bisect.subject import Subject
 from mlirstack.errors import StageError, WorkerLostError
 from mlirstack.pipeline.runner import sha256
 from mlirstack.supervised import Supervised
+
+Tell = Callable[[str], None]
 
 SUBJECT_FILE = "subject.pt"
 TIMEOUT = 300.0  # seconds for lowering or executing one stage
@@ -21,6 +24,19 @@ TIMEOUT = 300.0  # seconds for lowering or executing one stage
 def execution_process(timeout: float = TIMEOUT) -> Supervised:
     """The process that executes; one may serve many executors, one after the other.  ``timeout``: seconds for a stage."""
     return Supervised([sys.executable, "-m", "mlirstack.compare.bisect.execute"], timeout=timeout)
+
+
+def bundle_process() -> Supervised:
+    """The process that executes bundles, where there is no MLIR."""
+    return Supervised([sys.executable, "-m", "mlirstack.compare.bisect.execute_bundle"], timeout=TIMEOUT)
+
+
+@dataclass(frozen=True)
+class Table:
+    """Which table of the target a lowering ran through: by its route, and the level that the program came at."""
+
+    route: str
+    level: str
 
 
 class Executor:
@@ -42,29 +58,43 @@ class Executor:
             self._process.close()
 
     def verdict(self, name: str, file: Path, level: str) -> Verdict:
-        """Execute what ``file`` holds at ``level`` ("": a bundle) and judge the answer; a file with the same content as an
-        earlier one is not executed again."""
-        if not level:
-            return self._verdict(name, file, level)
+        """Execute what ``file`` holds at ``level`` by the plain path and judge the answer; a file with the same content as
+        an earlier one is not executed again."""
         key = sha256(file.read_bytes())
         if key not in self._known:
-            self._known[key] = self._verdict(name, file, level)
+            self._known[key] = self._verdict(name, {"do": "run", "file": str(file), "level": level}, "plain path")
         return replace(self._known[key], name=name)
 
-    def _verdict(self, name: str, file: Path, level: str) -> Verdict:
+    def verdict_of_bundle(self, name: str, bundle: Path) -> Verdict:
+        """Execute a bundle of the target and judge the answer."""
+        return self._verdict(name, {"do": "bundle", "file": str(bundle)}, "artifact")
+
+    def verdict_by_rest(self, stage: StageFile, table: Table) -> Verdict:
+        """Execute what a stage left through the stages behind it, and judge the answer."""
+        return self._verdict(stage.name, {"do": "rest", **_rest(stage, table)}, BY_REST)
+
+    def build_by_rest(self, stage: StageFile, table: Table, bundle: Path) -> None:
+        """Write what the stages behind a stage make of it as a bundle; :class:`StageError` where they cannot."""
+        answer = self.ask({"do": "build", **_rest(stage, table), "target": self.target, "bundle": str(bundle)})
+        if "error" in answer:
+            raise StageError(answer["error"], stage=stage.name)
+
+    def _verdict(self, name: str, question: dict[str, Any], how: How) -> Verdict:
         started = time.perf_counter()
         try:
-            answer = self.ask({"do": "run", "file": str(file), "level": level, "target": self.target})
+            answer = self.ask({**question, "target": self.target})
         except WorkerLostError as error:
             verdict = _lost(name, error)
         else:
             if "error" in answer:
-                status: Status = "needs a device" if answer["unavailable"] else "error"
-                verdict = Verdict(name, status, reason=answer["error"])
+                verdict = Verdict(name, answer["status"], reason=answer["error"])
+                if verdict.status == "crash":  # what is left of its device is of no use to the next
+                    self._process.close()
             else:
                 found = {key: answer[key] for key in ("rel_l2", "tolerance", "reason", "symptom")}
                 verdict = Verdict(name, "ok" if answer["ok"] else "wrong", **found)
-        return replace(verdict, seconds=time.perf_counter() - started)
+        how_executed = how if verdict.status in RAN else None
+        return replace(verdict, seconds=time.perf_counter() - started, how=how_executed)
 
     def keep_answer(self, file: Path, level: str, output: Path) -> None:
         """Execute ``file`` and write its answer to ``output``; :class:`StageError` where it gives none."""
@@ -79,6 +109,11 @@ class Executor:
     def ask(self, question: dict[str, Any]) -> Any:
         """Ask the process anything; :class:`WorkerLostError` where it dies or takes too long."""
         return self._process.ask({**question, "subject": str(self._subject)})
+
+
+def _rest(stage: StageFile, table: Table) -> dict[str, Any]:
+    file, name = str(stage.file), stage.name
+    return {"file": file, "level": stage.level, "stage": name, "route": table.route, "from": table.level}
 
 
 def _lost(name: str, error: WorkerLostError) -> Verdict:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from mlirstack.compare.bisect.execute import judged
+from mlirstack.compare.bisect.execute_bundle import judged
 from mlirstack.compare.bisect.results import Verdict
 from mlirstack.compare.bisect.subject import Subject
 from mlirstack.frontend.program import Program
@@ -54,7 +54,7 @@ def graph_verdict(name: str, program: Program, subject: Subject) -> Verdict:
     """The verdict on the graph."""
     answer = judged(subject.answer(GraphExecutable(program)), subject)
     ok = answer.pop("ok")
-    return Verdict(name, "ok" if ok else "wrong", **answer)
+    return Verdict(name, "ok" if ok else "wrong", how="eager", **answer)
 
 
 def graph_values(program: Program, subject: Subject) -> list[tuple[str, torch.Tensor]]:

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from mlirstack.bundle.store import BundleInfo, write_bundle
 from mlirstack.compare.accuracy import reference
-from mlirstack.compare.bisect.bisect import Request, Tell, bisect_dump, module_subject
-from mlirstack.compare.bisect.executor import Executor
+from mlirstack.compare.bisect.bisect import Request, bisect_dump, module_subject
+from mlirstack.compare.bisect.executor import Executor, Tell
 from mlirstack.compare.bisect.results import Bisection
 from mlirstack.compare.bisect.subject import Subject
 from mlirstack.compare.keywords import positional
@@ -33,13 +33,14 @@ Compile = Callable[[LowerOptions, Path], None]
 class Options:
     """``lower``: target, route, overrides, and the dump (None: a temporary one).  ``ops``: look for the op.  ``seed``: of
     the inputs of programs that are MLIR files.  ``stop``: execute nothing behind the first wrong stage.  ``reproducers``:
-    where the reproducer of a wrong stage goes."""
+    where the reproducer of a wrong stage goes.  ``artifacts``: where what needs a device that is not here is built."""
 
     lower: LowerOptions
     ops: bool = False
     seed: int = 0
     stop: bool = False
     reproducers: Path | None = None
+    artifacts: Path | None = None
 
 
 def bisect_model(
@@ -84,6 +85,7 @@ def bisect_model(
             failure=failure,
             threads=lower.threads,
             stop=options.stop,
+            artifacts=options.artifacts,
         )
         with Executor(subject, scratch, lower.target, process) as executor:
             return bisect_dump(request, subject, executor, options.reproducers, tell)

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-Status = Literal["ok", "wrong", "crash", "error", "timeout", "needs a device", "not executed"]
+Status = Literal["ok", "wrong", "crash", "error", "timeout", "needs a device", "built", "not executed"]
+How = Literal["eager", "plain path", "rest of the table", "artifact"]
+"""How a stage was executed: the exported graph by eager; lowered by the plain path; by the stages behind it in its own
+table, unoptimized; or as what the target has built."""
+BY_REST: How = "rest of the table"
+
+# What only the stages behind it take any further: levels of a GPU and of IREE.  Not here: listings.
+CONTINUED_LEVELS = ("tiles", "gpu", "nvvm", "llvmir", "ptx", "cubin", "iree", "program")
 
 WRONG = ("wrong", "crash", "timeout")  # an answer that is not eager's, or none at all
 RAN = ("ok", *WRONG)
@@ -17,8 +25,9 @@ class Verdict:
     """How the module after one stage (or one pass) does when it is executed.
 
     ``status``: "ok"; "wrong" (outside of ``tolerance``); "crash" and "timeout" (of the process that executed it); "error"
-    (the plain path cannot lower it, or a check of the model failed); "needs a device"; "not executed" (it cannot be run by
-    itself).  ``reason`` says why, for all but "ok"; ``symptom`` names a known kind of wrong number.
+    (the plain path cannot lower it, or a check of the model failed); "needs a device"; "built" (to be executed where there
+    is one); "not executed" (it only shows what another holds).  ``reason`` says why, for all but "ok"; ``symptom`` names a
+    known kind of wrong number; ``how`` says how it was executed, where it was.
     """
 
     name: str
@@ -29,11 +38,21 @@ class Verdict:
     symptom: str | None = None
     level: str = ""
     seconds: float = 0.0
+    how: How | None = None
 
     @property
     def is_wrong(self) -> bool:
         """Was it executed, without eager's answer?"""
         return self.status in WRONG
+
+
+@dataclass(frozen=True)
+class StageFile:
+    """What a stage left, complete, in a dump."""
+
+    name: str
+    level: str
+    file: Path
 
 
 @dataclass(frozen=True)
@@ -56,7 +75,8 @@ class Bisection:
     """Every stage against eager in ``precision``.
 
     ``first_wrong_stage`` is the first that was executed and is wrong; ``suspects`` are that stage and those right before it
-    that could not be executed.  ``passes`` are those of the first wrong stage, one verdict each, where it was narrowed;
+    that could not be executed, and those behind it that it was executed through and that may be to blame as well.
+    ``passes`` are those of the first wrong stage, one verdict each, where it was narrowed;
     ``guilty`` names the first wrong one of them.  ``failure``: the lowering ended early, with this message.
     ``reproducer`` is a directory that 'mlirstack reproduce' and 'mlirstack reduce' read.
     """
@@ -103,3 +123,17 @@ def first_wrong(verdicts: tuple[Verdict, ...]) -> tuple[str | None, tuple[str, .
             return verdict.name, (*between, verdict.name)
         between = [] if verdict.status == "ok" else [*between, verdict.name]
     return None, ()
+
+
+def behind(verdicts: Sequence[Verdict], wrong: str, control: Callable[[Verdict], Verdict]) -> tuple[str, ...]:
+    """The stages behind ``wrong`` that it was executed through and that may be to blame.
+
+    None where the same stages lead from what is before it to the right answer; ``control`` executes that in this way.
+    """
+    at = [verdict.name for verdict in verdicts].index(wrong)
+    if at == 0 or verdicts[at].how != BY_REST:
+        return ()
+    before = verdicts[at - 1]
+    if (before if before.how == BY_REST else control(before)).status == "ok":
+        return ()
+    return tuple(verdict.name for verdict in verdicts[at + 1 :] if verdict.level in CONTINUED_LEVELS)

@@ -77,8 +77,9 @@ def conclusions(found: Bisection) -> list[str]:
         return lines
     verdict = found[wrong]
     lines.append(f"first wrong stage: {wrong}: {verdict.symptom or verdict.reason}")
-    if len(found.suspects) > 1:
-        lines.append(f"  or one that cannot be executed by itself: {', '.join(found.suspects[:-1])}")
+    others = [stage for stage in found.suspects if stage != wrong]
+    if others:
+        lines.append(f"  or one that cannot be executed without it: {', '.join(others)}")
     if found.guilty:
         lines.append(f"pass: {found.guilty}")
     if found.op:
@@ -95,7 +96,7 @@ def conclusions(found: Bisection) -> list[str]:
 
 def _table(title: str, verdicts: Sequence[Verdict], what: str = "stage") -> Table:
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
-    for column in (what, "level", "status"):
+    for column in (what, "level", "status", "executed by"):
         table.add_column(column)
     table.add_column("relative L2", justify="right")
     table.add_column("error", no_wrap=True)
@@ -109,6 +110,7 @@ def _table(title: str, verdicts: Sequence[Verdict], what: str = "stage") -> Tabl
             verdict.name,
             verdict.level,
             Text(verdict.status, style=style),
+            verdict.how or "",
             error,
             Text(_bar(verdict), style=style),
             Text("as before" if why and why == earlier else why or ""),

@@ -62,22 +62,23 @@ class CubinCode:
 
 @dataclass(frozen=True)
 class AssembleCubin(Translation):
-    """Before: PTX.  After: a :class:`CubinCode` for ``arch`` (``sm_90a``)."""
+    """Before: PTX.  After: a :class:`CubinCode` for ``arch`` (``sm_90a``); ``opt_level`` is that of ptxas, 0 to 3."""
 
     name = "mlirstack-assemble-cubin"
     arch: str = "sm_90a"
+    opt_level: int = 3
 
     def translate(self, payload: DeviceCode | str) -> CubinCode:
         code = DeviceCode.read(payload, PTX_COMMENT)
-        cubin, resources = assemble(code.body, self.arch)
+        cubin, resources = assemble(code.body, self.arch, self.opt_level)
         plan = _completed(code.plan, resources, self.arch) if code.plan else None
         return CubinCode(cubin, dataclasses.replace(code, plan=plan))
 
     def command(self, source: str) -> str:
-        return shlex.join(_command("ptxas", self.arch, source, "output.cubin"))
+        return shlex.join(_command("ptxas", self.arch, source, "output.cubin", self.opt_level))
 
 
-def assemble(ptx: str, arch: str) -> tuple[bytes, dict[str, KernelResources]]:
+def assemble(ptx: str, arch: str, opt_level: int = 3) -> tuple[bytes, dict[str, KernelResources]]:
     """Cubin of ``ptx`` for ``arch``, and the resources of each kernel by name.
 
     Raises :class:`StageError` with ptxas's messages, the lines of PTX they are about and the command to repeat.
@@ -87,15 +88,16 @@ def assemble(ptx: str, arch: str) -> tuple[bytes, dict[str, KernelResources]]:
     with tempfile.TemporaryDirectory(prefix="mlirstack-ptxas-") as folder:
         directory = Path(folder)
         (directory / "input.ptx").write_text(ptx)
-        command = _command(str(ptxas), arch, "input.ptx", "output.cubin")
+        command = _command(str(ptxas), arch, "input.ptx", "output.cubin", opt_level)
         tool = run_tool(command, directory=directory, timeout=TIMEOUT)
         if tool.failure is not None:
             raise _error(tool, ptx, ["ptxas", *command[1:]])
         return (directory / "output.cubin").read_bytes(), parse_resources(tool.stderr)
 
 
-def _command(ptxas: str, arch: str, source: str, output: str) -> list[str]:
-    return [ptxas, "-v", "-lineinfo", f"-arch={arch}", source, "-o", output]
+def _command(ptxas: str, arch: str, source: str, output: str, opt_level: int) -> list[str]:
+    level = [] if opt_level == 3 else [f"-O{opt_level}"]  # ptxas' own default is 3
+    return [ptxas, "-v", "-lineinfo", *level, f"-arch={arch}", source, "-o", output]
 
 
 _KERNEL = re.compile(r"Compiling entry function '([^']+)'")

@@ -27,20 +27,21 @@ _OPTIONS = (
 class CompilePtx(Translation):
     """Before: LLVM IR of kernels.  After: PTX for ``arch`` (``sm_90a``), optimized.
 
-    ``ptx_isa`` is the PTX version times ten, 83 for 8.3; 0 chooses the oldest that serves.
+    ``ptx_isa`` is the PTX version times ten, 83 for 8.3; 0 chooses the oldest that serves.  ``opt_level`` is LLVM's, 0 to 3.
     """
 
     name = "mlirstack-compile-ptx"
     arch: str = "sm_90a"
     ptx_isa: int = 0
+    opt_level: int = 3
 
     def translate(self, payload: DeviceCode | str) -> DeviceCode:
         code = DeviceCode.read(payload, LLVM_COMMENT)
         isa = self.ptx_isa or max(ptx_for(self.arch), ptx_needed_by(code.body))
-        return DeviceCode(ptx_of(code.body, self.arch, f"+ptx{isa}"), code.plan, PTX_COMMENT)
+        return DeviceCode(ptx_of(code.body, self.arch, f"+ptx{isa}", self.opt_level), code.plan, PTX_COMMENT)
 
     def command(self, source: str) -> str:
-        flags = [f"--mcpu={self.arch}", f"--mattr={self._features()}", "--O=3"]
+        flags = [f"--mcpu={self.arch}", f"--mattr={self._features()}", f"--O={self.opt_level}"]
         return shlex.join(["mlirstack-translate", source, "--llvmir-to-ptx", *flags])
 
     def _features(self) -> str:
