@@ -21,6 +21,7 @@ TENSOR_MAPS = "mlirstack.tensor_maps"  # on a function: the same, one entry a pa
 MAX_REGISTERS = "mlirstack.max_registers"
 
 _TENSOR_MAP_PARAMETER = "{llvm.byval = !llvm.array<128 x i8>, llvm.align = 64 : i64, nvvm.grid_constant}"
+_LAUNCHED = "gpu.kernel"  # what gpu.launch_func asks of a kernel
 _CONTRACTED = ("llvm.fadd", "llvm.fsub", "llvm.fmul")
 
 
@@ -45,7 +46,8 @@ class FinishKernels(PythonPass):
 
     A tensor map is a 128-byte parameter that no thread copies (``byval``, ``grid_constant``).  ``mlirstack.cluster``,
     ``mlirstack.min_blocks`` and ``mlirstack.max_registers`` become cluster size and register limits.  Functions that are
-    no kernels become internal.
+    no kernels become internal.  ``gpu.kernel``, which convert-gpu-to-nvvm writes twice, stands there once: the text would
+    not parse otherwise.
 
     ``contract`` lets a product and the sum around it become one FMA: eager's own kernels are compiled so (nvcc's default),
     and no other liberty is taken.
@@ -57,6 +59,9 @@ class FinishKernels(PythonPass):
     def apply(self, module: Any) -> None:
         for function in _functions(module, "llvm.func"):
             if "nvvm.kernel" in function.attributes:
+                while _LAUNCHED in function.attributes:
+                    del function.attributes[_LAUNCHED]
+                function.attributes[_LAUNCHED] = ir.UnitAttr.get()
                 _finish(function)
             elif not is_declaration(function):
                 function.attributes["linkage"] = ir.Attribute.parse("#llvm.linkage<internal>")
