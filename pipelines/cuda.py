@@ -18,6 +18,7 @@ from mlirstack.passes.cuda.map_kernels import LabelKernels, MapKernels
 from mlirstack.passes.cuda.merge_reductions import MergeReductions
 from mlirstack.passes.cuda.nvvm import NVVM_STEPS
 from mlirstack.passes.cuda.outline_copies import OutlineCopies
+from mlirstack.passes.cuda.overlap import OverlapLaunches
 from mlirstack.passes.cuda.planned import TabulateKernels, WritePlan
 from mlirstack.passes.cuda.ptx import CompilePtx
 from mlirstack.passes.cuda.sass import DisassembleCubin
@@ -89,19 +90,23 @@ BUFFERIZED = Stage(
     "memrefs; entry points hold allocations, views, contiguous copies, checks, and calls of kernels",
 )
 
-GPU = Stage(
-    "gpu",
-    "gpu",
-    (
-        InlineLaunches(),
-        Pass("lower-affine", on=FUNCTION),
-        Pass("canonicalize", on=FUNCTION),
-        Pass("cse", on=FUNCTION),
-        Pass("symbol-dce"),
-        RestoreLocations(),
-    ),
-    "kernels in gpu.module, launched by host functions that are straight lines",
-)
+
+def _launched(arch: str) -> Stage:
+    return Stage(
+        "gpu",
+        "gpu",
+        (
+            InlineLaunches(),
+            Pass("lower-affine", on=FUNCTION),
+            Pass("canonicalize", on=FUNCTION),
+            Pass("cse", on=FUNCTION),
+            Pass("symbol-dce"),
+            OverlapLaunches(arch),
+            RestoreLocations(),
+        ),
+        "kernels in gpu.module, launched by host functions that are straight lines",
+    )
+
 
 NVVM = Stage(
     "nvvm", "nvvm", (*NVVM_STEPS, RestoreLocations()), "kernels in the LLVM and NVVM dialects, host functions as before"
@@ -146,7 +151,7 @@ def stages_around_kernels(arch: str, tf32: Sequence[str]) -> tuple[tuple[Stage, 
         FLATTENED,
         _dispatches(arch, "", partial=True),
     )
-    return graph, (GPU, NVVM, LLVMIR, *_machine_code(arch))
+    return graph, (_launched(arch), NVVM, LLVMIR, *_machine_code(arch))
 
 
 def _tf32(kinds: Sequence[str]) -> tuple[Step, ...]:
@@ -224,7 +229,7 @@ def cuda_pipeline(
         BUFFERIZED,
         mapped,
         *(_BY_TRANSFORM if by_transform else ()),
-        GPU,
+        _launched(chip),
         NVVM,
         LLVMIR,
         *_machine_code(chip),

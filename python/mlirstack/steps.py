@@ -64,6 +64,7 @@ STEPS: dict[str, str] = {
     "mlirstack-own-fills": "mlirstack.passes.buffers:OwnFills",
     "mlirstack-own-tm-tensor-buffers": "mlirstack.passes.buffers:OwnTmTensorBuffers",
     "mlirstack-pin-broadcasts": "mlirstack.passes.pin:PinBroadcasts",
+    "mlirstack-overlap-launches": "mlirstack.passes.cuda.overlap:OverlapLaunches",
     "mlirstack-pin-reshapes": "mlirstack.passes.pin:PinReshapes",
     "mlirstack-protect-arguments": "mlirstack.passes.entry:ProtectArguments",
     "mlirstack-restore-locations": "mlirstack.passes.restore_locations:RestoreLocations",

@@ -16,7 +16,7 @@ from mlirstack.passes.cuda.plan_launches import read_launch, tensor_map_of
 from mlirstack.passes.cuda.plan_numbers import constant_number, expression
 from mlirstack.passes.cuda.plan_views import View, collapsed, contiguous, expanded, fold, subview
 from mlirstack.passes.cuda.work import BYTES, FLOPS
-from mlirstack.schedules.cuda.kernel import CLUSTER, SCHEDULE, TENSOR_MAP
+from mlirstack.schedules.cuda.kernel import CLUSTER, OVERLAPS, SCHEDULE, TENSOR_MAP
 
 UNUSED = -1  # first and last step of a buffer that no step has touched
 _DYNAMIC = -(1 << 63)  # MLIR: this number is an operand
@@ -216,7 +216,16 @@ class HostProgram:
             return
         arguments = tuple(self._argument(value, op) for value in launch.arguments)
         cluster = functions.integer(kernel.attributes[CLUSTER]) if CLUSTER in kernel.attributes else 1
-        step = Launch(launch.kernel, (grid[0], grid[1], grid[2]), (block[0], block[1], block[2]), arguments, shared, cluster)
+        overlaps = OVERLAPS in kernel.attributes and bool(self.steps) and isinstance(self.steps[-1], Launch)
+        step = Launch(
+            launch.kernel,
+            (grid[0], grid[1], grid[2]),
+            (block[0], block[1], block[2]),
+            arguments,
+            shared,
+            cluster,
+            overlaps,
+        )
         self._step(step, {argument.buffer for argument in arguments if argument.buffer >= 0}, op)
         self.launched[launch.kernel] = _row(launch.kernel, kernel, math.prod(block), shared)
 

@@ -87,7 +87,10 @@ class Argument:
 
 @dataclass(frozen=True)
 class Launch:
-    """Launch ``kernel`` with ``grid`` blocks of ``block`` threads and ``shared`` bytes of dynamic shared memory."""
+    """Launch ``kernel`` with ``grid`` blocks of ``block`` threads and ``shared`` bytes of dynamic shared memory.
+
+    ``overlaps``: it may start before the launch in the step before is done, because the kernel waits for that itself.
+    """
 
     kernel: str
     grid: tuple[Expr, Expr, Expr]
@@ -95,6 +98,7 @@ class Launch:
     arguments: tuple[Argument, ...]
     shared: int = 0
     cluster: int = 1
+    overlaps: bool = False
     kind: Literal["launch"] = "launch"
 
 

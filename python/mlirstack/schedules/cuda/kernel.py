@@ -19,6 +19,7 @@ from mlirstack.schedules.cuda.values import Bool, Float, Int, Number
 TENSOR_MAP = "mlirstack.tensor_map"  # of the host cast that makes a tensor map of a memref, and of the kernel's parameter
 CLUSTER = "mlirstack.cluster"  # kernel attribute: blocks of a cluster
 MIN_BLOCKS = "mlirstack.min_blocks"  # kernel attribute: blocks that a multiprocessor must have room for
+OVERLAPS = "mlirstack.overlaps"  # kernel attribute: it waits itself until the kernel before it is done
 SCHEDULE = "mlirstack.schedule"  # of a kernel: its emitter's name; of its function: {name = "rows", threads = 256 : i64, …}
 SHARED = "shared_memory"  # symbol of the dynamic shared memory of a kernel
 _DYNAMIC_INDEX = -2147483648  # LLVM dialect: this index of a getelementptr is an operand

@@ -23,13 +23,17 @@ TENSOR_MAP_BYTES, TENSOR_MAP_ALIGNMENT = 128, 64
 
 @dataclass(frozen=True)
 class KernelCall:
-    """A kernel launch but for the stream.  ``parameters`` is the address of an array of pointers to argument values."""
+    """A kernel launch but for the stream.  ``parameters`` is the address of an array of pointers to argument values.
+
+    ``overlaps``: the kernel waits itself until a kernel right before it is done.
+    """
 
     function: Handle
     grid: Triple
     block: Triple
     shared: int
     parameters: int
+    overlaps: bool = False
 
 
 class Driver(ABC):

@@ -171,7 +171,12 @@ class Frame:
             match step:
                 case Launch():
                     call = KernelCall(
-                        kernels[step.kernel], _static(step.grid), step.block, step.shared, self._block.pointers(cells)
+                        kernels[step.kernel],
+                        _static(step.grid),
+                        step.block,
+                        step.shared,
+                        self._block.pointers(cells),
+                        step.overlaps,
                     )
                     commands.append(LaunchKernel(call, read))
                 case Copy(bytes=int(size)):

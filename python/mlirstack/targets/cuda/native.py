@@ -169,9 +169,33 @@ class CudaDriver(Driver):
     # --------------------------------------------------------------------------------------------------------------- work
 
     def launch(self, call: KernelCall, stream: int) -> None:
-        result = self._cuda.cuLaunchKernel(call.function, *call.grid, *call.block, call.shared, stream, call.parameters, 0)
+        if call.overlaps:
+            name, config = "cuLaunchKernelEx", self._overlapping(call, stream)
+            result = self._cuda.cuLaunchKernelEx(config, call.function, call.parameters, 0)
+        else:
+            name = "cuLaunchKernel"
+            result = self._cuda.cuLaunchKernel(
+                call.function, *call.grid, *call.block, call.shared, stream, call.parameters, 0
+            )
         if result[0]:
-            checked(self._cuda, "cuLaunchKernel", result, f"grid {call.grid}, block {call.block}, {call.shared} bytes")
+            checked(self._cuda, name, result, f"grid {call.grid}, block {call.block}, {call.shared} bytes")
+
+    def _overlapping(self, call: KernelCall, stream: int) -> Any:
+        """The launch configuration of a kernel that may start early; made once for each set of sizes in a thread."""
+        configurations = self._thread.__dict__.setdefault("configurations", {})
+        key = (call.grid, call.block, call.shared)
+        config = configurations.get(key)
+        if config is None:
+            config = configurations[key] = self._cuda.CUlaunchConfig()
+            config.gridDimX, config.gridDimY, config.gridDimZ = call.grid
+            config.blockDimX, config.blockDimY, config.blockDimZ = call.block
+            config.sharedMemBytes = call.shared
+            early = self._cuda.CUlaunchAttribute()
+            early.id = self._cuda.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+            early.value.programmaticStreamSerializationAllowed = 1
+            config.attrs, config.numAttrs = [early], 1
+        config.hStream = stream
+        return config
 
     def copy(self, destination: int, source: int, size: int, stream: int) -> None:
         checked(self._cuda, "cuMemcpyDtoDAsync", self._cuda.cuMemcpyDtoDAsync(destination, source, size, stream))
@@ -225,7 +249,7 @@ class CudaDriver(Driver):
     def graph(self) -> Graph:
         from mlirstack.targets.cuda.native_graph import CudaGraph
 
-        return CudaGraph(self._cuda, self._context)
+        return CudaGraph(self._cuda, self._context, self.version)
 
 
 def checked(cuda: Any, call: str, result: tuple[Any, ...], what: str = "") -> Any:

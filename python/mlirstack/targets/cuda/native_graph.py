@@ -9,18 +9,21 @@ from typing import Any
 from mlirstack.targets.cuda.driver import Graph, Handle, KernelCall
 from mlirstack.targets.cuda.native import checked, event_handle
 
+_EARLY_STARTS = (12, 3)  # the first CUDA version whose graphs have edges that a kernel may pass before another is done
+
 
 @dataclass(frozen=True)
 class _Node:
     handle: Any
     parameters: Any  # of the kind that its update takes
+    is_kernel: bool = False
 
 
 class CudaGraph(Graph):
     """A graph of the context of one device."""
 
-    def __init__(self, cuda: Any, context: Any) -> None:
-        self._cuda, self._context = cuda, context
+    def __init__(self, cuda: Any, context: Any, version: tuple[int, int]) -> None:
+        self._cuda, self._context, self._version = cuda, context, version
         self._graph = checked(cuda, "cuGraphCreate", cuda.cuGraphCreate(0))
         self._executable: Any = None
         weakref.finalize(self, cuda.cuGraphDestroy, self._graph).atexit = False
@@ -32,8 +35,21 @@ class CudaGraph(Graph):
         node.blockDimX, node.blockDimY, node.blockDimZ = call.block
         node.sharedMemBytes = call.shared
         node.kernelParams = call.parameters
-        result = self._cuda.cuGraphAddKernelNode(self._graph, *_dependencies(after), node)
-        return _Node(checked(self._cuda, "cuGraphAddKernelNode", result), node)
+        is_early = call.overlaps and isinstance(after, _Node) and after.is_kernel and self._version >= _EARLY_STARTS
+        result = self._cuda.cuGraphAddKernelNode(self._graph, *_dependencies(None if is_early else after), node)
+        added = _Node(checked(self._cuda, "cuGraphAddKernelNode", result), node, is_kernel=True)
+        if is_early:
+            self._let_start_early(after, added)
+        return added
+
+    def _let_start_early(self, before: Handle | None, node: _Node) -> None:
+        """An edge that lets a kernel start once all blocks of the kernel ``before`` have said so, or are done."""
+        assert isinstance(before, _Node)
+        cuda, edge = self._cuda, self._cuda.CUgraphEdgeData()
+        edge.from_port = cuda.CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC
+        edge.type = int(cuda.CUgraphDependencyType.CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC)
+        result = cuda.cuGraphAddDependencies(self._graph, [before.handle], [node.handle], [edge], 1)
+        checked(cuda, "cuGraphAddDependencies", result)
 
     def add_copy(self, after: Handle | None, destination: int, source: int, size: int, *, to_host: bool = False) -> Handle:
         kinds = self._cuda.CUmemorytype
