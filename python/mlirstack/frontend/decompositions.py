@@ -26,6 +26,7 @@ from mlirstack.frontend.half import HALF, accumulation
 from mlirstack.frontend.indexing import add_indexing_decompositions
 from mlirstack.frontend.integers import add_integer_decompositions
 from mlirstack.frontend.norms import add_norm_decompositions
+from mlirstack.frontend.transposed import add_transposed_decompositions
 
 Decomposition = Callable[..., Any]
 aten = torch.ops.aten
@@ -86,6 +87,7 @@ def decomposition_table() -> dict[Any, Decomposition]:
     add_bit_decompositions(table)
     add_gradient_decompositions(table)
     add_empty_decompositions(table)
+    add_transposed_decompositions(table)
     add_norm_decompositions(table)
     table.update(
         {

@@ -1,0 +1,71 @@
+"""Transposed convolutions by phases: the rearrangement against torch's own, and compiled for a target."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+from torch import nn
+
+import mlirstack as ms
+from mlirstack.frontend.decompositions import decomposition_table
+from mlirstack.frontend.transposed import _Convolution
+
+pytestmark = pytest.mark.portable
+
+aten = torch.ops.aten
+
+
+@pytest.mark.parametrize("stride,dilation", list(itertools.product((1, 2, 3, 4), repeat=2)))
+def test_phases_of_one_dimension(stride: int, dilation: int) -> None:
+    """Every kernel size up to 5, padding and output padding, in float64: only the order of sums differs."""
+    torch.manual_seed(0)
+    decomposed, seen = _Convolution(None), 0
+    for kernel, padding, extra in itertools.product(range(1, 6), range(3), range(max(stride, dilation))):
+        x = torch.randn(2, 4, 5, dtype=torch.float64)
+        weight, bias = torch.randn(4, 3, kernel, dtype=torch.float64), torch.randn(6, dtype=torch.float64)
+        arguments = (x, weight, bias, [stride], [padding], [dilation], True, [extra], 2)
+        if 4 * stride - 2 * padding + dilation * (kernel - 1) + 1 + extra < 1:
+            continue
+        found = decomposed(*arguments)
+        assert (found is NotImplemented) == (stride == 1)
+        if stride > 1:
+            torch.testing.assert_close(found, aten.convolution(*arguments))
+            seen += 1
+    assert seen >= (0 if stride == 1 else 20)
+
+
+@pytest.mark.parametrize("rank", [2, 3])
+def test_dimensions_are_independent(rank: int) -> None:
+    """Another stride, dilation, kernel and padding in each dimension."""
+    torch.manual_seed(0)
+    stride, dilation, padding, extra = [2, 3, 1][:rank], [1, 2, 2][:rank], [1, 0, 2][:rank], [1, 2, 0][:rank]
+    x, weight = torch.randn(1, 3, 4, 3, 5)[..., : 5 if rank == 3 else 1], torch.randn(3, 2, 3, 2, 4)
+    if rank == 2:
+        x, weight = x[..., 0], weight[..., 0]
+    arguments = (x.double(), weight.double(), None, stride, padding, dilation, True, extra, 1)
+    torch.testing.assert_close(_Convolution(None)(*arguments), aten.convolution(*arguments))
+
+
+def test_a_plain_convolution_stays_as_it_is() -> None:
+    x, weight = torch.randn(1, 2, 5), torch.randn(3, 2, 3)
+    plain = (x, weight, None, [2], [1], [1], False, [0], 1)
+    assert _Convolution(None)(*plain) is NotImplemented
+    assert isinstance(decomposition_table()[aten.convolution.default], _Convolution)
+
+
+@pytest.mark.target
+@pytest.mark.parametrize(
+    "module,shape",
+    [
+        (nn.ConvTranspose1d(4, 6, 3, stride=2, padding=1, output_padding=1, groups=2), (2, 4, 7)),
+        (nn.ConvTranspose2d(4, 6, (3, 5), stride=(2, 3), padding=(1, 2), dilation=(2, 1)), (2, 4, 5, 6)),
+        (nn.ConvTranspose3d(4, 4, (3, 2, 3), stride=(2, 2, 1), groups=4), (1, 4, 3, 4, 5)),
+    ],
+    ids=["1d-grouped", "2d-dilated", "3d-depthwise"],
+)
+def test_compiled(module: nn.Module, shape: tuple[int, ...]) -> None:
+    x = torch.randn(*shape)
+    with torch.no_grad():
+        torch.testing.assert_close(ms.compile(module.eval(), (x,), target="cpu")(x), module(x))
