@@ -76,7 +76,7 @@ def _in_place(m: Any, x: torch.Tensor) -> torch.Tensor:
 
 
 def _autocast(m: Any, x: torch.Tensor) -> torch.Tensor:
-    with torch.autocast("cpu", torch.bfloat16):
+    with torch.autocast(x.device.type, torch.bfloat16):
         return functional.gelu(m.fc(x)).float()
 
 
@@ -124,9 +124,9 @@ CASES: dict[str, Case] = {
 }
 
 
-def check_against_eager(case: Case, compiled: nn.Module, eager: nn.Module) -> None:
-    """Results, their strides, gradients, mutated arguments and buffers of a training step of both models."""
-    inputs = case.inputs()
+def check_against_eager(case: Case, compiled: nn.Module, eager: nn.Module, device: str = "cpu") -> None:
+    """Results, their strides, gradients, mutated arguments and buffers of a training step of both models on ``device``."""
+    inputs = pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.to(device), case.inputs())
     given, expected_inputs = copy.deepcopy(inputs), copy.deepcopy(inputs)
     results, expected = compiled(*given), eager(*expected_inputs)
     assert pytree.tree_structure(results) == pytree.tree_structure(expected)
@@ -142,6 +142,51 @@ def check_against_eager(case: Case, compiled: nn.Module, eager: nn.Module) -> No
         torch.testing.assert_close(parameter.grad, wanted.grad, rtol=10 * case.tolerance, atol=10 * case.tolerance)
     torch.testing.assert_close(list(compiled.buffers()), list(eager.buffers()))
     torch.testing.assert_close(given, expected_inputs)
+
+
+def classifier() -> nn.Module:
+    """A perceptron: [batch, 8] to 4 classes."""
+    return nn.Sequential(nn.Linear(8, 32), nn.GELU(), nn.Linear(32, 4))
+
+
+def convolutions() -> nn.Module:
+    """Convolution with batch norm and pooling: [batch, 8] to 4 classes."""
+    return nn.Sequential(
+        nn.Unflatten(1, (2, 2, 2)),
+        nn.Conv2d(2, 8, 3, padding=1),
+        nn.BatchNorm2d(8),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(8, 4),
+    )
+
+
+def transformer() -> nn.Module:
+    """One encoder layer: [batch, 8] to 4 classes."""
+    layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
+    return nn.Sequential(nn.Unflatten(1, (2, 4)), nn.Linear(4, 8), layer, nn.Flatten(), nn.Linear(16, 4))
+
+
+TRAINED = (classifier, convolutions, transformer)
+
+
+def losses_of_training(
+    model: nn.Module, called: Callable[..., torch.Tensor], kind: type[torch.optim.Optimizer], device: str = "cpu"
+) -> list[float]:
+    """The losses of twenty steps on batches that are always the same; ``called`` is the model, compiled or not."""
+    generator = torch.Generator().manual_seed(1)
+    optimizer = kind(model.parameters(), lr=1e-2)  # type: ignore[call-arg]
+    losses = []
+    for _ in range(20):
+        x = torch.randn(16, 8, generator=generator).to(device)
+        label = torch.randint(0, 4, (16,), generator=generator).to(device)
+        optimizer.zero_grad()
+        loss = functional.cross_entropy(called(x), label)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
 
 
 def _loss(results: Any) -> torch.Tensor:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from backend_models import CASES, Call, check_against_eager, linear, rows
+from backend_models import CASES, TRAINED, Call, check_against_eager, linear, losses_of_training, rows
 from torch import nn
 from torch._dynamo.utils import counters
 from torch.nn import functional
@@ -188,47 +188,15 @@ def test_each_graph_has_a_dump(tmp_path: Path) -> None:
 # -------------------------------------------------------------------------------------------------------------- training
 
 
-def _classifier() -> nn.Module:
-    return nn.Sequential(nn.Linear(8, 32), nn.GELU(), nn.Linear(32, 4))
-
-
-def _convolutions() -> nn.Module:
-    return nn.Sequential(
-        nn.Unflatten(1, (2, 2, 2)),
-        nn.Conv2d(2, 8, 3, padding=1),
-        nn.BatchNorm2d(8),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Flatten(),
-        nn.Linear(8, 4),
-    )
-
-
-def _transformer() -> nn.Module:
-    layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
-    return nn.Sequential(nn.Unflatten(1, (2, 4)), nn.Linear(4, 8), layer, nn.Flatten(), nn.Linear(16, 4))
-
-
-@pytest.mark.parametrize("build", [_classifier, _convolutions, _transformer])
+@pytest.mark.parametrize("build", TRAINED)
 def test_twenty_steps_of_training(build: Callable[[], nn.Module]) -> None:
     """The losses stay within 1e-4 of eager's; both start at the same weights and see the same batches."""
     model = build()
     start = copy.deepcopy(model.state_dict())
     compiled = torch.compile(model, backend=mlirstack, fullgraph=True)
-    batches = [(rows(16), torch.randint(0, 4, (16,))) for _ in range(20)]
-
-    def train(called: nn.Module, kind: type[torch.optim.Optimizer]) -> list[float]:
-        model.load_state_dict(start)
-        optimizer = kind(model.parameters(), lr=1e-2)
-        losses = []
-        for x, label in batches:
-            optimizer.zero_grad()
-            loss = functional.cross_entropy(called(x), label)
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
-        return losses
-
     for kind in (torch.optim.SGD, torch.optim.Adam):
-        assert train(compiled, kind) == pytest.approx(train(model, kind), rel=1e-4, abs=1e-5)
+        model.load_state_dict(start)
+        losses = losses_of_training(model, compiled, kind)
+        model.load_state_dict(start)
+        assert losses == pytest.approx(losses_of_training(model, model, kind), rel=1e-4, abs=1e-5)
     assert statuses() == [("forward", "compiled"), ("backward", "compiled")]
