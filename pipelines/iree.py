@@ -13,6 +13,7 @@ from mlirstack.errors import UsageError
 from mlirstack.passes.cuda.map_kernels import MapKernels
 from mlirstack.passes.index_checks import ChecksOutOfKernels
 from mlirstack.passes.iree_bind import BindKernels
+from mlirstack.passes.iree_check import CheckKernels
 from mlirstack.passes.iree_compiler import PHASES
 from mlirstack.passes.iree_doubles import ExpandDoubles
 from mlirstack.passes.iree_embed import EmbedKernels
@@ -20,11 +21,12 @@ from mlirstack.passes.iree_phase import VMFB, IreePhase
 from mlirstack.passes.iree_results import ResultSizes
 from mlirstack.passes.iree_split import SplitProgram
 from mlirstack.passes.iree_targets import CPU, KERNEL_ARCHITECTURES
+from mlirstack.passes.iree_tensor_maps import BY_BLOCKS, MakeTensorMaps
 from mlirstack.passes.restore_locations import RestoreLocations
 from mlirstack.passes.settle_broadcasts import SettleBroadcasts
 from mlirstack.passes.simplify import SimplifyLinalg
 from mlirstack.pipeline.stage import Pipeline, Stage
-from mlirstack.pipeline.step import Pass
+from mlirstack.pipeline.step import Pass, Step
 from mlirstack.pipelines import cuda
 from mlirstack.pipelines.frontend import frontend_stages
 from mlirstack.schedules.iree import OutputChannelsLast
@@ -71,12 +73,14 @@ def iree_cuda_pipeline(
     settings: IreePhase,
     *,
     image: str = "cubin",
+    maps: str = BY_BLOCKS,
     tf32: Sequence[str] = (),
 ) -> Pipeline:
     """The table of ``iree-cuda`` with our own kernels: dispatches as target ``cuda`` forms them, its stages from buffers to
     machine code for the kernels that its emitters write, and IREE's phases for the program around them.
 
-    ``image`` is what is embedded (:class:`EmbedKernels`), ``tf32`` the kinds of f32 ops that may be multiplied as TF32.
+    ``image`` is what is embedded (:class:`EmbedKernels`), ``maps`` who makes tensor maps (:class:`MakeTensorMaps`),
+    ``tf32`` the kinds of f32 ops that may be multiplied as TF32.
     """
     _check_level(level)
     arch = KERNEL_ARCHITECTURES.get(settings.arch, settings.arch)
@@ -90,7 +94,15 @@ def iree_cuda_pipeline(
     mapped = Stage(
         "mapped",
         "gpu",
-        (MapKernels(arch), Pass("canonicalize"), Pass("cse"), BindKernels(), Pass("canonicalize"), RestoreLocations()),
+        (
+            MapKernels(arch),
+            MakeTensorMaps(maps),
+            Pass("canonicalize"),
+            Pass("cse"),
+            BindKernels(),
+            Pass("canonicalize"),
+            RestoreLocations(),
+        ),
         "blocks, warps and threads; parameters as IREE passes them: pointers, then 32-bit numbers",
     )
     program = Stage(
@@ -100,7 +112,7 @@ def iree_cuda_pipeline(
         "what IREE is given: the program with dispatches of our kernels, and their machine code",
     )
     stages = (*frontend_stages(route, level), *graph, split, cuda.BUFFERIZED, mapped, *back, program)
-    return _with_phases("iree-cuda", stages, settings)
+    return _with_phases("iree-cuda", stages, settings, CheckKernels())
 
 
 def _check_level(level: str) -> None:
@@ -111,9 +123,9 @@ def _check_level(level: str) -> None:
         )
 
 
-def _with_phases(name: str, stages: Sequence[Stage], settings: IreePhase) -> Pipeline:
+def _with_phases(name: str, stages: Sequence[Stage], settings: IreePhase, *checks: Step) -> Pipeline:
     phases = [Stage(f"iree-{phase}", "iree", (replace(settings, phase=phase),), doc) for phase, doc in PHASES.items()]
-    vmfb = Stage("vmfb", "vmfb", (replace(settings, phase=VMFB),), "the file that IREE's runtime loads")
+    vmfb = Stage("vmfb", "vmfb", (replace(settings, phase=VMFB), *checks), "the file that IREE's runtime loads")
     return Pipeline(name, (*stages, *phases, vmfb), _PURPOSES[name])
 
 

@@ -7,7 +7,6 @@ the emulator of the tests work on them as they are.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,9 +18,9 @@ from mlirstack.ir.ops import functions as functions_of
 from mlirstack.ir.ops import walk
 from mlirstack.passes import abi, functions
 from mlirstack.passes.cuda.plan_launches import read_launch
-from mlirstack.passes.iree_split import DESTINATIONS
+from mlirstack.passes.iree_launches import kernel_of, relaunch, set_parameters
+from mlirstack.passes.iree_split import DESTINATIONS, NEW, OVERWRITTEN
 from mlirstack.pipeline.step import PythonPass
-from mlirstack.schedules.cuda.kernel import CLUSTER
 
 MOST_BUFFERS, MOST_NUMBERS = 16, 64  # of one dispatch
 _WORD = 1 << 32
@@ -33,7 +32,7 @@ class BindKernels(PythonPass):
     function only reads, then to the function's own memory, then to its results, then ``i32`` and ``f32`` numbers, a wider
     one as two words; the functions are public, with a description of their arguments.
 
-    Refused with :class:`StageError`: clusters of blocks, more than 16 buffers or 64 numbers, which IREE cannot launch.
+    Clusters of blocks are in the code itself.  More than 16 buffers or 64 numbers are refused with :class:`StageError`.
     """
 
     name = "mlirstack-iree-bind"
@@ -47,18 +46,22 @@ class BindKernels(PythonPass):
 
 def _bind(function: Any, launch: Any) -> None:
     operands = read_launch(launch)
-    kernel = next(op for op in walk(function.parent) if op.name == "gpu.func" and _name(op) == operands.kernel)
-    if CLUSTER in kernel.attributes:
-        _refuse(launch, "clusters of blocks")
+    kernel = kernel_of(launch)
     parameters = _Parameters(kernel)
     results = set(ir.DenseI64ArrayAttr(function.attributes[DESTINATIONS]))
+    overwritten = set(ir.DenseI64ArrayAttr(function.attributes[OVERWRITTEN]))
     pointers = [i for i, value in enumerate(operands.arguments) if isinstance(value.type, _pointer_type())]
-    pointers.sort(key=lambda i: _role(operands.arguments[i], results))
+    pointers.sort(key=lambda i: _role(operands.arguments[i], overwritten, results))
     numbers = [i for i in range(len(operands.arguments)) if i not in pointers]
     given: list[Any] = []
+    bound: dict[Any, Any] = {}  # memory → its parameter
     for i in pointers:
-        given.append(operands.arguments[i])
-        parameters.keep(i)
+        memory = _memory(operands.arguments[i])
+        if memory in bound:
+            parameters.old[i].replace_all_uses_with(bound[memory])
+        else:
+            given.append(operands.arguments[i])
+            bound[memory] = parameters.keep(i)
     with ir.InsertionPoint(launch), launch.location:
         for i in numbers:
             value = operands.arguments[i]
@@ -68,8 +71,8 @@ def _bind(function: Any, launch: Any) -> None:
             else:
                 given += _words(value, launch)
                 parameters.join(i)
-    if len(pointers) > MOST_BUFFERS or len(given) - len(pointers) > MOST_NUMBERS:
-        _refuse(launch, f"{len(pointers)} buffers and {len(given) - len(pointers)} numbers")
+    if len(bound) > MOST_BUFFERS or len(given) - len(bound) > MOST_NUMBERS:
+        _refuse(launch, f"{len(bound)} buffers and {len(given) - len(bound)} numbers")
     parameters.finish()
     relaunch(launch, given)
 
@@ -86,10 +89,12 @@ class _Parameters:
         self.block = kernel.regions[0].blocks[0]
         self.old = list(self.block.arguments)
 
-    def keep(self, number: int) -> None:
-        """The next parameter is the old one with this number."""
+    def keep(self, number: int) -> Any:
+        """The next parameter is the old one with this number; the new argument."""
         old = self.old[number]
-        old.replace_all_uses_with(self.block.add_argument(old.type, old.location))
+        new = self.block.add_argument(old.type, old.location)
+        old.replace_all_uses_with(new)
+        return new
 
     def join(self, number: int) -> None:
         """The next two parameters are the low and the high word of the old one with this number."""
@@ -107,8 +112,7 @@ class _Parameters:
         """Drop the old parameters."""
         for number in reversed(range(len(self.old))):
             self.block.erase_argument(number)
-        kinds = [argument.type for argument in self.block.arguments]
-        self.kernel.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(kinds, []))
+        set_parameters(self.kernel)
 
 
 def _words(value: Any, launch: Any) -> list[Any]:
@@ -123,42 +127,40 @@ def _words(value: Any, launch: Any) -> list[Any]:
     return [arith.TruncIOp(i32, word).result for word in (value, upper)]
 
 
-_VIEWS = frozenset(
-    {
-        "builtin.unrealized_conversion_cast", "memref.cast", "memref.subview", "memref.expand_shape",
-        "memref.collapse_shape", "memref.reshape", "memref.reinterpret_cast", "memref.view",
-        "memref.extract_strided_metadata",
-    }
-)  # fmt: skip
+_VIEWS = frozenset({"builtin.unrealized_conversion_cast", "memref.cast", "memref.expand_shape", "memref.collapse_shape"})
 
 
-def _role(pointer: Any, results: set[int]) -> int:
-    """What ``pointer``, of a launch, leads to: 0 for memory that the function reads, 1 for its own, 2 for a result, which is
-    one of its arguments ``results``."""
-    while not isinstance(pointer.owner, ir.Block):
-        if pointer.owner.operation.name not in _VIEWS:
-            return 1
+def _memory(pointer: Any) -> Any:
+    """The buffer that ``pointer``, of a launch, is the begin of; a place inside of one is memory of its own here."""
+    while not isinstance(pointer.owner, ir.Block) and pointer.owner.operation.name in _VIEWS:
         pointer = pointer.owner.operation.operands[0]
-    return 2 if ir.BlockArgument(pointer).arg_number in results else 0
+    return pointer
 
 
-def relaunch(launch: Any, arguments: Sequence[Any]) -> None:
-    """The same launch with other arguments for its kernel."""
-    operands = read_launch(launch)
-    with ir.InsertionPoint(launch), launch.location:
-        dialect("gpu").LaunchFuncOp(
-            ir.SymbolRefAttr(launch.attributes["kernel"]).value, operands.grid, operands.block, list(arguments),
-            dynamic_shared_memory_size=operands.shared,
-        )  # fmt: skip
-    launch.erase()
+def _role(pointer: Any, overwritten: set[int], results: set[int]) -> int:
+    """What ``pointer``, of a launch, leads to: 0 for memory that the function reads, 1 for its own and for arguments that it
+    may use as such, 2 for arguments that hold results."""
+    memory = _memory(pointer)
+    if not isinstance(memory.owner, ir.Block):
+        return 1
+    number = ir.BlockArgument(memory).arg_number
+    return 2 if number in results else int(number in overwritten)
 
 
 def _open(function: Any) -> None:
     """Make the function an entry point that takes its arguments in order."""
+    signature = functions.type_of(function)
+    expected = list(ir.DenseI64ArrayAttr(function.attributes[DESTINATIONS])).count(NEW)
+    if len(signature.results) != expected:
+        raise StageError(
+            f"'{functions.name_of(function)}' returns {len(signature.results)} buffers that it allocates, not {expected}",
+            stage="mapped",
+        )
     del function.attributes[KERNEL_ATTRIBUTE]
     del function.attributes["sym_visibility"]
-    inputs = tuple(_described(kind, position) for position, kind in enumerate(functions.type_of(function).inputs))
-    described = abi.FunctionAbi(functions.name_of(function), inputs, (), (), ())
+    inputs = tuple(_described(kind, position) for position, kind in enumerate(signature.inputs))
+    returned = tuple(_described(kind, position) for position, kind in enumerate(signature.results))
+    described = abi.FunctionAbi(functions.name_of(function), inputs, (), returned, tuple(range(expected)))
     function.attributes[abi.ENTRY_ABI] = ir.StringAttr.get(described.text())
 
 
@@ -167,10 +169,6 @@ def _described(kind: Any, position: int) -> abi.ValueAbi:
         return abi.ValueAbi(str(kind), None, "argument", position)
     sizes = [None if kind.is_dynamic_dim(axis) else kind.get_dim_size(axis) for axis in range(kind.rank)]
     return abi.ValueAbi(str(kind.element_type), tuple(sizes), "argument", position)
-
-
-def _name(op: Any) -> str:
-    return str(ir.StringAttr(op.attributes["sym_name"]).value)
 
 
 def _refuse(launch: Any, what: str) -> None:

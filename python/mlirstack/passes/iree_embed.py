@@ -30,7 +30,7 @@ from mlirstack.passes.iree_executables import (
     dispatch,
     dynamic_sizes,
 )
-from mlirstack.passes.iree_split import DESTINATIONS, unpacked_program
+from mlirstack.passes.iree_split import DESTINATIONS, NEW, OVERWRITTEN, unpacked_program
 from mlirstack.pipeline.step import Translation
 
 EXECUTABLE = "mlirstack_kernels"  # symbol of the executable in the program
@@ -67,11 +67,13 @@ class EmbedKernels(Translation):
                 _replace(call, called[str(ir.FlatSymbolRefAttr(call.attributes["callee"]).value)], exports)
             for kernel in declared.values():
                 kernel.operation.erase()
+            objects = []
             if exports:
-                image = _image(payload, self.image)
-                kernels = KernelObject(EXECUTABLE, CUDA_TARGET, f"kernels.{self.image}", image, tuple(exports.values()))
+                image, file = _image(payload, self.image), f"kernels.{self.image}"
+                objects.append(KernelObject(EXECUTABLE, CUDA_TARGET, file, image, tuple(exports.values())))
+            for kernels in objects:
                 declare_executable(module, kernels)
-                reflect(main, KERNELS, describe_objects([kernels]))
+            reflect(main, KERNELS, describe_objects(objects))
         return module
 
 
@@ -87,8 +89,9 @@ def _image(code: PlannedCode, image: str) -> bytes:
 
 
 class KernelFunction:
-    """A kernel function as the program sees it, and its launches: ``destinations`` are the arguments that its results are
-    written to, ``written`` the buffers that its kernels write: these, and memory of its own."""
+    """A kernel function as the program sees it, and its launches: ``results`` are the buffers that hold them, ``written``
+    those and all others that its kernels may write.
+    """
 
     def __init__(self, plan: LaunchPlan, declaration: Any) -> None:
         self.name = functions.name_of(declaration)
@@ -96,10 +99,12 @@ class KernelFunction:
         if found is None:
             raise StageError(f"the launch plan has no function '{self.name}'", stage="program")
         self.planned = found
-        self.destinations = list(ir.DenseI64ArrayAttr(declaration.attributes[DESTINATIONS]))
+        places = list(ir.DenseI64ArrayAttr(declaration.attributes[DESTINATIONS]))
         self.buffers = {b.index: number for number, b in enumerate(found.buffers) if b.kind == "input"}
-        self.written = {self.buffers[place] for place in self.destinations}
-        self.written |= {number for number, buffer in enumerate(found.buffers) if buffer.kind == "temporary"}
+        allocated = iter([result.buffer for result in found.results])
+        self.results = [next(allocated) if place == NEW else self.buffers[place] for place in places]
+        self.written = {number for number, buffer in enumerate(found.buffers) if buffer.kind != "input"}
+        self.written |= {self.buffers[place] for place in ir.DenseI64ArrayAttr(declaration.attributes[OVERWRITTEN])}
 
     def launches(self) -> list[Launch]:
         """The steps; :class:`StageError` where one is no launch."""
@@ -154,8 +159,8 @@ def _replace(call: Any, kernel: KernelFunction, exports: Mapping[str, KernelExpo
         memory = _Memory(call, kernel)
         for step in kernel.launches():
             memory.launch(step, exports[step.kernel])
-        for result, place in zip(call.results, kernel.destinations, strict=True):
-            result.replace_all_uses_with(memory.contents(kernel.buffers[place]))
+        for result, buffer in zip(call.results, kernel.results, strict=True):
+            result.replace_all_uses_with(memory.contents(buffer))
     call.erase()
 
 
@@ -168,10 +173,12 @@ class _Memory:
     def __init__(self, call: Any, kernel: KernelFunction) -> None:
         self.operands = list(call.operands)
         self.planned = kernel.planned
+        self.types = {buffer: self.operands[argument].type for argument, buffer in kernel.buffers.items()}
+        self.types |= dict(zip(kernel.results, [result.type for result in call.results], strict=True))
         self.held: dict[int, Any] = {}
         for argument, buffer in kernel.buffers.items():
             value = self.operands[argument]
-            self.held[buffer] = None if argument in kernel.destinations and _is_empty(value) else value
+            self.held[buffer] = None if buffer in kernel.written and _is_empty(value) else value
 
     def contents(self, buffer: int) -> Any:
         """What ``buffer`` holds; of new memory, anything."""
@@ -182,7 +189,7 @@ class _Memory:
     def launch(self, step: Launch, export: KernelExport) -> None:
         """One dispatch."""
         pointers = [a for a in step.arguments if a.kind == "pointer"]
-        if any(a.offset != 0 for a in pointers) or len({a.buffer for a in pointers}) < len(pointers):
+        if any(a.offset != 0 for a in pointers):
             raise StageError(f"kernel '{step.kernel}' takes places inside of buffers", stage="program")
         buffers = [a.buffer for a in pointers]
         read, written = buffers[: export.reads], buffers[export.reads :]
@@ -202,8 +209,8 @@ class _Memory:
 
     def _type(self, buffer: int) -> Any:
         described = self.planned.buffers[buffer]
-        if described.kind == "input":
-            return self.operands[described.index].type
+        if buffer in self.types:
+            return self.types[buffer]
         if described.kind != "temporary":
             raise StageError(f"kernel function '{self.planned.name}' has a {described.kind}", stage="program")
         size = described.bytes if isinstance(described.bytes, int) else ir.ShapedType.get_dynamic_size()

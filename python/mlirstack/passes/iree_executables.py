@@ -48,6 +48,7 @@ class KernelObject:
         return {
             "file": self.file,
             "bytes": len(self.data),
+            "head": self.data[:32].hex(),
             "sha256": hashlib.sha256(self.data).hexdigest(),
             "exports": {e.name: {"bindings": e.reads + e.writes, "constants": e.constants} for e in self.exports},
         }
@@ -55,7 +56,7 @@ class KernelObject:
 
 def describe_objects(objects: Sequence[KernelObject]) -> str:
     """JSON of all objects, for the reflection of the program's entry point."""
-    return json.dumps([o.describe() for o in objects], separators=(",", ":"))
+    return json.dumps({"kernels": [o.describe() for o in objects]}, separators=(",", ":"))
 
 
 def declare_executable(module: Any, kernels: KernelObject) -> None:

@@ -24,7 +24,10 @@ from mlirstack.passes.regions import clone_with
 from mlirstack.pipeline.step import PythonPass
 
 PROGRAM = "mlirstack.program"  # module attribute: the bytecode of the program that calls the kernels
-DESTINATIONS = "mlirstack.destinations"  # function attribute: for each result of a kernel, the argument it is written to
+# Function attribute: for each result of a kernel, the argument it is written to; NEW where the kernel allocates it.
+DESTINATIONS = "mlirstack.destinations"
+NEW = -1
+OVERWRITTEN = "mlirstack.overwritten"  # function attribute: the arguments whose memory a kernel writes
 
 _ELEMENTS = frozenset({"f64", "f32", "f16", "bf16", "i64", "i32", "i16", "i8", "i1"})
 _SCALARS = frozenset({"index", "i64", "i32", "f32"})
@@ -34,11 +37,11 @@ _MOST_TENSORS = 14  # IREE binds 16 buffers at most to a dispatch; kernels may w
 @dataclass(frozen=True)
 class SplitProgram(PythonPass):
     """Before: ``@main`` (and ``@prepare``) call kernel functions and hold ops on tensors.  After: the module holds the
-    kernel functions, each with ``mlirstack.destinations``, and the program as bytes in ``mlirstack.program``; it computes
-    itself what ``@prepare`` did, which IREE does once at load.
+    kernel functions, each with ``mlirstack.destinations`` and ``mlirstack.overwritten``, and the program as bytes in
+    ``mlirstack.program``; it computes itself what ``@prepare`` did, which IREE does once at load.
 
-    Kernels that cannot be dispatches of IREE's (element types that it stores otherwise, too many tensors, results that are
-    not written to an argument) go back into the program.
+    Kernels that cannot be dispatches of IREE's (element types that it stores otherwise, too many tensors) go back into the
+    program.
     """
 
     name = "mlirstack-iree-split"
@@ -47,12 +50,12 @@ class SplitProgram(PythonPass):
         _join_preparation(module)
         main = function(module, abi.MAIN)
         for kernel in [f for f in functions_of(module) if KERNEL_ATTRIBUTE in f.attributes]:
-            places = _destinations(kernel)
-            if places is None or not _can_be_dispatched(kernel):
+            if _can_be_dispatched(kernel):
+                kernel.attributes[DESTINATIONS] = ir.DenseI64ArrayAttr.get(_destinations(kernel))
+                kernel.attributes[OVERWRITTEN] = ir.DenseI64ArrayAttr.get(_overwritten(kernel))
+            else:
                 _inline_calls(main, kernel)
                 kernel.operation.erase()
-            else:
-                kernel.attributes[DESTINATIONS] = ir.DenseI64ArrayAttr.get(places)
         program = clone_module(module)
         for kernel in [f for f in functions_of(program) if KERNEL_ATTRIBUTE in f.attributes]:
             _declare(kernel)
@@ -131,23 +134,34 @@ def _keep_arguments(main: Any, attributes: list[dict[str, Any]]) -> None:
 # ---------------------------------------------------------------------------------------------------------------- kernels
 
 
-def _destinations(kernel: Any) -> list[int] | None:
-    """For each result, the number of the argument whose memory it is written to; None where one has no argument alone."""
-    places = [_written_argument(value) for value in functions.return_op(kernel).operands]
-    known = [place for place in places if place is not None]
-    return known if len(set(known)) == len(places) else None
+def _destinations(kernel: Any) -> list[int]:
+    """For each result, the number of the argument whose memory it is written to."""
+    return [_written_argument(value) for value in functions.return_op(kernel).operands]
 
 
-def _written_argument(value: Any) -> int | None:
+def _written_argument(value: Any) -> int:
     while not isinstance(value.owner, ir.Block):
         op = value.owner.operation
         if op.name == "tensor.insert_slice":
             value = op.operands[1]
         elif op.name.startswith("linalg."):
-            value = op.operands[len(op.operands) - len(op.results) + value.result_number]
+            value = op.operands[len(op.operands) - len(op.results) + ir.OpResult(value).result_number]
         else:
-            return None
+            return NEW
     return int(ir.BlockArgument(value).arg_number)
+
+
+def _overwritten(kernel: Any) -> list[int]:
+    """The arguments that an op writes over, results and memory for what is between two ops."""
+    block = kernel.regions[0].blocks[0]
+    return [a.arg_number for a in block.arguments if any(_is_destination(use) for use in a.uses)]
+
+
+def _is_destination(use: Any) -> bool:
+    op = use.owner.operation
+    if op.name == "tensor.insert_slice":
+        return bool(use.operand_number == 1)
+    return op.name.startswith("linalg.") and use.operand_number >= len(op.operands) - len(op.results)
 
 
 def _can_be_dispatched(kernel: Any) -> bool:
@@ -190,6 +204,7 @@ def _declare(kernel: Any) -> None:
             "function_type": ir.TypeAttr.get(signature),
             KERNEL_ATTRIBUTE: kernel.attributes[KERNEL_ATTRIBUTE],
             DESTINATIONS: kernel.attributes[DESTINATIONS],
+            OVERWRITTEN: kernel.attributes[OVERWRITTEN],
         }
         ir.Operation.create("func.func", attributes=attributes, regions=1)
     kernel.operation.erase()

@@ -17,6 +17,7 @@ from mlirstack.ir.ops import functions, walk
 from mlirstack.ir.text import clone_module
 from mlirstack.passes.cuda.plan import LaunchPlan
 from mlirstack.passes.cuda.plan_writer import plan_of
+from mlirstack.passes.iree_split import PROGRAM
 from mlirstack.passes.llvm_ir import classic_spelling
 from mlirstack.pipeline.step import Translation
 
@@ -77,8 +78,9 @@ class TranslateKernels(Translation):
 
 
 def _plan_of(module: Any) -> LaunchPlan | None:
-    """The plan of the host functions, if there are any."""
-    return plan_of(module) if next(functions(module), None) is not None else None
+    """The plan of the host functions, if there are any, here or in a program that rides along."""
+    has_host = PROGRAM in module.operation.attributes or next(functions(module), None) is not None
+    return plan_of(module) if has_host else None
 
 
 def _check_translated(module: Any) -> None:

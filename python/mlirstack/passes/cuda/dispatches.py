@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from mlirstack.passes import abi, functions
@@ -38,11 +38,13 @@ class FormDispatches(PythonPass):
 
     def apply(self, module: Any) -> None:
         device = device_of(self.arch)
-        choosers = _choosers(device, self.prefer)
         counts: Counter[str] = Counter()
         entries = [entry for entry in functions.entry_points(module) if len(entry.regions[0].blocks) == 1]
         if self.partial:
+            # Another run time makes no tensor maps, and what the device makes are those over tiles.
+            device = replace(device, image_maps=False)
             entries = [entry for entry in entries if functions.name_of(entry) != abi.PREPARE]
+        choosers = _choosers(device, self.prefer)
         # All claims first: what @main needs of @prepare can be seen only while that still holds ops, not kernels.
         for entry, claimed in [(entry, _claims(entry, device)) for entry in entries]:
             groups = group_operations(_body(entry), claimed, _POLICY)

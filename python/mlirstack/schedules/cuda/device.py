@@ -29,6 +29,7 @@ class Device:
     threads_per_multiprocessor: int = 1536
     registers_per_multiprocessor: int = 65536
     blocks_per_multiprocessor: int = 24
+    image_maps: bool = True  # can launches be given tensor maps over the pixels of images?
 
     @property
     def capability(self) -> int:

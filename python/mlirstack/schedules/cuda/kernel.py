@@ -45,6 +45,16 @@ class TensorMapLayout:
     lower: tuple[int, ...] = ()
     upper: tuple[int, ...] = ()
 
+    @staticmethod
+    def of(attribute: Any) -> TensorMapLayout:
+        """Inverse of :meth:`attribute`."""
+        given = {named.name: named.attr for named in ir.DictAttr(attribute)}
+        lists = {
+            n: tuple(map(int, ir.DenseI64ArrayAttr(a))) for n, a in given.items() if isinstance(a, ir.DenseI64ArrayAttr)
+        }
+        single = {n: int(ir.IntegerAttr(given[n]).value) for n in ("swizzle", "l2_promotion")}
+        return TensorMapLayout(str(ir.StringAttr(given["element"]).value), **lists, **single)  # type: ignore[arg-type]
+
     def attribute(self) -> Any:
         """The dictionary attribute that says so in the IR."""
         numbers = {
@@ -80,12 +90,24 @@ class Kernel:
         self.location = _main_location(function)
         self._arguments: list[Any] = []  # host values, one per parameter
         self._tensor_maps: dict[int, Any] = {}  # number of the parameter → layout, as an attribute
+        self._name_types()
+        self._create(schedule, cluster, min_blocks)
+
+    @classmethod
+    def existing(cls, function: Any, kernel: Any) -> Kernel:
+        """A ``gpu.func`` that ``function`` launches already, for what a pass adds to its body."""
+        made = cls.__new__(cls)
+        made.function, made.kernel, made.block = function, kernel, kernel.regions[0].blocks[0]
+        made.location = kernel.location
+        made._name_types()
+        return made
+
+    def _name_types(self) -> None:
         self.i1, self.i8, self.i16, self.i32, self.i64 = (ir.IntegerType.get_signless(n) for n in (1, 8, 16, 32, 64))
         self.f16, self.bf16, self.f32, self.f64 = (k.get() for k in (ir.F16Type, ir.BF16Type, ir.F32Type, ir.F64Type))
         self.generic_pointer, self.global_pointer, self.shared_pointer = (
             ir.Type.parse(text) for text in ("!llvm.ptr", "!llvm.ptr<1>", "!llvm.ptr<3>")
         )
-        self._create(schedule, cluster, min_blocks)
 
     def _create(self, schedule: str, cluster: int, min_blocks: int | None) -> None:
         gpu = dialect("gpu")

@@ -180,21 +180,23 @@ class IreeCudaTarget(IreeTarget):
     What target ``cuda`` has emitters for runs as our own kernels, embedded as machine code; IREE compiles the rest to PTX,
     which the driver compiles at load.  Building needs no GPU.
 
-    Settings: ``kernels`` "own" (the default), or "iree" for IREE's code alone.  ``image`` of our kernels: "cubin", "ptx"
-    (compiled by the driver), or "fatbin", which holds both and is the default where it runs on later devices as well.
+    Settings: ``kernels`` "own" (the default), or "iree" for IREE's code alone.  ``image`` of our kernels: "ptx" is compiled
+    by the driver at load; by default it is "cubin" for sm_90, whose kernels run on no other device (they use sm_90a), else
+    "fatbin", machine code and PTX for later devices.  ``maps``: who makes tensor maps, "blocks" or a "launch" before.
     """
 
     name = "iree-cuda"
     backend = "cuda"
     device = "cuda"
-    settings = ("opt-level", "kernels", "image")
+    settings = ("opt-level", "kernels", "image", "maps")
     fenced = True
 
     def __init__(self, options: TargetOptions) -> None:
         super().__init__(options)
-        exact = self.arch in KERNEL_ARCHITECTURES
+        is_exact = self.arch in KERNEL_ARCHITECTURES
         self.kernels = _one_of(self, "kernels", ("own", "iree"))
-        self.image = _one_of(self, "image", ("cubin", "ptx", "fatbin") if exact else ("fatbin", "cubin", "ptx"))
+        self.image = _one_of(self, "image", ("cubin" if is_exact else "fatbin", "ptx"))
+        self.maps = _one_of(self, "maps", ("blocks", "launch"))
 
     def pipeline(self, route: str, level: str) -> Pipeline:
         """With our kernels, the stages of target ``cuda`` come first."""
@@ -202,7 +204,8 @@ class IreeCudaTarget(IreeTarget):
 
         if self.kernels == "iree":
             return super().pipeline(route, level)
-        return iree_cuda_pipeline(route, level, self._phase(), image=self.image, tf32=tf32_of_torch())
+        phase, tf32 = self._phase(), tf32_of_torch()
+        return iree_cuda_pipeline(route, level, phase, image=self.image, maps=self.maps, tf32=tf32)
 
     def available(self) -> str | None:
         """None where the runtime is installed, there is a GPU, and it runs what is asked for."""
@@ -213,17 +216,30 @@ class IreeCudaTarget(IreeTarget):
         return lacks[0].reason if lacks else None
 
     def requirements(self, artifact: Artifact) -> Requirements:
-        """Also the architecture of the PTX, and a driver that reads its version: PTX 8.x came with CUDA 12.x."""
-        major, minor = artifact.metadata["ptx"]
-        return replace(super().requirements(artifact), arch=artifact.metadata["arch"], cuda=(major + 4, minor))
+        """Also the architecture of the code, and a driver that reads its PTX (8.x came with CUDA 12.x) and what the assembler
+        of our kernels made."""
+        metadata = artifact.metadata
+        major, minor = metadata["ptx"]
+        cuda = max((major + 4, minor), (metadata.get("cuda", [0])[0], 0))
+        return replace(super().requirements(artifact), arch=metadata.get("kernel_arch", metadata["arch"]), cuda=cuda)
 
     def build(self, program: Program, payload: Payload, observers: Sequence[Observer] = ()) -> Artifact:
-        """As for all; the metadata says which version of PTX the vmfb holds."""
+        """As for all; the metadata says which version of PTX the vmfb holds, and which kernels of ours."""
+        from mlirstack.passes.cuda.toolkit import program as tool
+        from mlirstack.passes.cuda.toolkit import version_of
+        from mlirstack.passes.iree_check import kernels_of
+
         artifact = super().build(program, payload, observers)
         found = re.search(rb"^\.version (\d+)\.(\d+)", artifact.files[MODULE], re.MULTILINE)
         # A program without kernels holds no PTX, and needs no more than the first CUDA with this scheme.
         ptx = [int(found[1]), int(found[2])] if found else [7, 0]
-        return replace(artifact, metadata={**artifact.metadata, "ptx": ptx})
+        metadata = {**artifact.metadata, "ptx": ptx}
+        kernels = kernels_of(artifact.files[MODULE])
+        if kernels:
+            metadata["kernels"] = kernels
+            metadata["kernel_arch"] = KERNEL_ARCHITECTURES.get(self.arch, self.arch)
+            metadata["cuda"] = list(version_of(tool("ptxas")))
+        return replace(artifact, metadata=metadata)
 
     def load(self, artifact: Artifact, signature: Signature, parameters: dict[str, torch.Tensor]) -> Executable:
         """Load the vmfb onto torch's current device; parameters are copied there."""

@@ -60,7 +60,7 @@ class Convolution:
             of_wgmma: list[Parameters] = [
                 {"engine": "wgmma", **cut.parameters()} for cut in wgmma_copy_cuts(problem, device)
             ]
-            copies = window_copies(match, operands)
+            copies = window_copies(match, operands) if device.image_maps else None
             tiles = window_tiles(copies, device) if copies is not None else []
             of_tma: list[Parameters] = [{"engine": "tma", **parameters_of(tile)} for tile in tiles]
             if copies is not None and tiles and is_preferred(copies, tiles[0]):

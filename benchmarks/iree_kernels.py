@@ -1,0 +1,178 @@
+"""IREE modules with our own kernels inside, next to plain IREE, our CUDA target, eager and torch.compile, on a GPU.
+
+    python benchmarks/iree_kernels.py build BUNDLES                                    # needs no GPU
+    python benchmarks/iree_kernels.py run BUNDLES --json benchmarks/results/h200-iree-kernels.json
+    python benchmarks/iree_kernels.py table benchmarks/results/h200-iree-kernels.json
+
+Every case has two bundles: one for ``iree-cuda`` with our kernels and for ``cuda``, one for ``iree-cuda`` without.  Both are
+verified (golden answers of eager) before they are timed.  Kernel time is the sum of the GPU's kernels in a call; end to end
+is the median of calls that are waited for.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+from iree_kernels_cases import CASES, case
+
+from mlirstack.bundle.verify import verify
+from mlirstack.deploy.bench import EAGER, INDUCTOR, Benched, bench
+from mlirstack.errors import MlirstackError
+from mlirstack.versions import versions
+
+OWN, PLAIN, CUDA = "ours in IREE", "plain IREE", "our cuda"
+CONTENDERS = (PLAIN, OWN, CUDA, EAGER, INDUCTOR)
+
+
+def build_all(directory: Path, names: Sequence[str], arch: str, settings: Mapping[str, str]) -> None:
+    """Build the bundles that are not there yet."""
+    from mlirstack.deploy.build import build
+
+    for name in names:
+        made = case(name)
+        parts = {"own": [f"iree-cuda:{arch}", f"cuda:{arch}a"], "plain": [f"iree-cuda:{arch}"]}
+        for part, targets in parts.items():
+            path = directory / f"{name}-{part}"
+            if path.is_dir():
+                continue
+            kernels = {"kernels": "own" if part == "own" else "iree", **settings}
+            try:
+                report = build(made.module, made.inputs, targets=targets, path=path, name=name, settings=kernels)
+            except MlirstackError as error:
+                print(f"{path.name}: {error}", flush=True)
+                continue
+            code = ", ".join(f"{t.spec} {t.seconds:.1f} s, {t.size} bytes" for t in report.targets)
+            print(f"{path.name}: {report.size} bytes ({code})", flush=True)
+
+
+def run_all(directory: Path, names: Sequence[str], seconds: float, compiled: bool) -> list[dict[str, Any]]:
+    """Verify and time each case; a line of JSON as soon as it is known."""
+    rows = []
+    for name in (n for n in names if (directory / f"{n}-own").is_dir()):
+        started = time.perf_counter()
+        row: dict[str, Any] = {"case": name, "verified": {}, "contenders": {}}
+        for part, model in (("own", case(name).module), ("plain", None)):
+            path = directory / f"{name}-{part}"
+            if not path.is_dir():
+                continue
+            try:
+                row["verified"][part] = verify(path, device="cuda" if part == "plain" else None).ok
+                report = bench(path, model=model, device=None, seconds=seconds, compiled=compiled)
+            except MlirstackError as error:
+                row["contenders"][OWN if part == "own" else PLAIN] = {"error": error.message}
+                continue
+            for result in report.results:
+                row["contenders"][_contender(result.contender, part)] = _plain(result)
+        row["seconds"] = round(time.perf_counter() - started, 1)
+        rows.append(row)
+        print(json.dumps(row), flush=True)
+    return rows
+
+
+def _contender(spec: str, part: str) -> str:
+    if spec.startswith("iree-cuda"):
+        return OWN if part == "own" else PLAIN
+    return CUDA if spec.startswith("cuda") else spec
+
+
+def _plain(result: Benched) -> dict[str, Any]:
+    if result.latency is None:
+        return {"error": result.error}
+    return {
+        "kernel_ms": None if result.device_s is None else round(result.device_s * 1e3, 5),
+        "median_ms": round(result.latency.median * 1e3, 5),
+        "p90_ms": round(result.latency.quantile(0.9) * 1e3, 5),
+        "calls_per_s": round(result.latency.calls_per_s, 1),
+        "prepare_s": None if result.prepare_s is None else round(result.prepare_s, 3),
+        "rel_l2": result.rel_l2,
+    }
+
+
+# ------------------------------------------------------------------------------------------------------------------- table
+
+
+def table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Markdown: kernel time (end to end) in microseconds of each contender, and the two ratios that matter."""
+    lines = [
+        "| case | " + " | ".join(CONTENDERS) + " | over plain IREE | of our cuda |",
+        "| --- | " + " | ".join("---" for _ in CONTENDERS) + " | --- | --- |",
+    ]
+    gains, shares = [], []
+    for row in rows:
+        found = row["contenders"]
+        gain, share = _ratio(found, PLAIN, OWN), _ratio(found, CUDA, OWN)
+        gains += [gain] if gain else []
+        shares += [share] if share else []
+        cells = [_cell(found.get(name)) for name in CONTENDERS]
+        lines.append(f"| {row['case']} | " + " | ".join([*cells, _times(gain), _times(share)]) + " |")
+    empty = " | ".join("" for _ in CONTENDERS)
+    lines.append(f"| geometric mean | {empty} | {_times(_mean(gains))} | {_times(_mean(shares))} |")
+    return "\n".join(lines)
+
+
+def _cell(result: Mapping[str, Any] | None) -> str:
+    if result is None or "error" in result:
+        return "-" if result is None else "failed"
+    return f"{result['kernel_ms'] * 1e3:.1f} ({result['median_ms'] * 1e3:.0f})"
+
+
+def _ratio(found: Mapping[str, Any], slow: str, fast: str) -> float | None:
+    """Kernel time of ``slow`` over that of ``fast``."""
+    times = [found.get(name, {}).get("kernel_ms") for name in (slow, fast)]
+    return times[0] / times[1] if all(times) else None
+
+
+def _times(ratio: float | None) -> str:
+    return "-" if ratio is None else f"{ratio:.2f}x"
+
+
+def _mean(ratios: Sequence[float]) -> float | None:
+    return math.exp(sum(map(math.log, ratios)) / len(ratios)) if ratios else None
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["build", "run", "table"])
+    parser.add_argument("path", type=Path, help="the directory of the bundles; for 'table' the results")
+    parser.add_argument("--only", default=",".join(CASES), help="names of cases, comma-separated")
+    parser.add_argument("--arch", default="sm_90")
+    parser.add_argument("--set", action="append", default=[], dest="settings", metavar="NAME=VALUE", help="of the targets")
+    parser.add_argument("--seconds", type=float, default=0.5, help="of timing for each contender")
+    parser.add_argument("--no-compile", action="store_true", help="leave out torch.compile")
+    parser.add_argument("--json", type=Path, help="write the results there")
+    arguments = parser.parse_args()
+    names = arguments.only.split(",")
+    if arguments.what == "build":
+        build_all(arguments.path, names, arguments.arch, dict(setting.split("=", 1) for setting in arguments.settings))
+        return
+    if arguments.what == "table":
+        print(table(json.loads(arguments.path.read_text())["results"]))
+        return
+    rows = run_all(arguments.path, names, arguments.seconds, not arguments.no_compile)
+    print(table(rows))
+    if arguments.json:
+        data = {
+            "date": datetime.now(UTC).isoformat(timespec="seconds"),
+            "command": " ".join(["python", *sys.argv]),
+            "versions": versions(),
+            "machine": torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU",
+            "results": rows,
+        }
+        arguments.json.write_text(json.dumps(data, indent=1) + "\n")
+    failed = [
+        row for row in rows if not all(row["verified"].values()) or any("error" in c for c in row["contenders"].values())
+    ]
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()
