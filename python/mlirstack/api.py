@@ -35,15 +35,16 @@ def lower(
     threads: int = 1,
     to: str | None = None,
     dump: str | Path | None = None,
+    settings: Mapping[str, str] | None = None,
 ) -> Lowering:
-    """Lower ``model``, called with example ``inputs``, for ``target``.
+    """Lower ``model``, called with example ``inputs``, for ``target``; ``settings`` are options of its compiler.
 
     >>> low = lower(model, (x,), target="cpu")
     >>> print(low["linalg"].text); print(low.diff("linalg", "fused"))
     """
     program = program_of(model, inputs, kwargs=kwargs, dynamic_shapes=dynamic_shapes, name=name)
     path = Path(dump) if dump is not None else None
-    return lower_program(program, LowerOptions(target, route, threads, to, dump=path))
+    return lower_program(program, LowerOptions(target, route, threads, to, dump=path, settings=settings or {}))
 
 
 def compile(
@@ -57,20 +58,22 @@ def compile(
     route: str = "auto",
     threads: int = 1,
     dump: str | Path | None = None,
+    settings: Mapping[str, str] | None = None,
     allow_random: bool = False,
 ) -> CompiledFunction:
     """Compile ``model`` for ``target``: a callable with the model's own signature.
 
-    The callable has ``lowering`` (all stages), ``route``, ``fallback_reason`` and ``source(stage)``.  A model that draws
-    random numbers is refused, since no compiled number can be eager's; with ``allow_random`` the program draws its own, of
-    the same distribution, anew in each call, from a seed that ``torch.manual_seed`` sets at compile time.  Raises
+    The callable has ``lowering`` (all stages), ``route``, ``fallback_reason`` and ``source(stage)``.  ``settings`` are
+    options of the target's compiler (``{"kernels": "iree"}`` of iree-cuda).  A model that draws random numbers is refused,
+    since no compiled number can be eager's; with ``allow_random`` the program draws its own, of the same distribution, anew
+    in each call, from a seed that ``torch.manual_seed`` sets at compile time.  Raises
     :class:`~mlirstack.errors.TargetUnavailableError` where the target cannot run on this machine.
     """
     from mlirstack.targets.callable import CompiledFunction
 
     program = program_of(model, inputs, kwargs=kwargs, dynamic_shapes=dynamic_shapes, name=name, allow_random=allow_random)
     path = Path(dump) if dump is not None else None
-    lowering, artifact, _ = build_program(program, LowerOptions(target, route, threads, dump=path))
+    lowering, artifact, _ = build_program(program, LowerOptions(target, route, threads, dump=path, settings=settings or {}))
     executable = lowering.target.load(artifact, program.signature, program.parameters)
     return CompiledFunction(executable, program.signature, program.parameters, lowering=lowering)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from mlirstack.cli.common import console, key_values, progress, run_command, write_json
+from mlirstack.cli.common import KERNELS, console, key_values, progress, run_command, write_json
 from mlirstack.targets.requirements import require
 from mlirstack.worker import Job, Worker
 
@@ -27,6 +27,8 @@ Examples:
 
   mlirstack build model.pt2 --target iree-cpu -O 2 --tune 4 -o net.bundle
 
+  mlirstack build model.py:Net --target iree-cuda:sm_90 --kernels iree -o plain.bundle
+
   mlirstack build model.py:Net --target iree-cuda:sm_90 --dynamic 'x:0=1..64' -o net.bundle
 """
 
@@ -39,6 +41,7 @@ def build(
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="NAME=VALUE for the target's compiler: data-tiling=false, ukernels=all")
     ] = None,
+    kernels: Annotated[str | None, KERNELS] = None,
     tune: Annotated[int, typer.Option("--tune", min=0, help="try this many sets of settings, keep the fastest")] = 0,
     route: Annotated[str, typer.Option("--route", help="auto, tosa or linalg")] = "auto",
     dynamic: Annotated[list[str] | None, typer.Option("--dynamic", help="x:0=1..64: a dynamic dimension")] = None,
@@ -56,6 +59,8 @@ def build(
 
         targets = [name.strip() for name in target.split(",") if name.strip()]
         given = key_values(settings or [], "NAME=VALUE")
+        if kernels is not None:
+            given["kernels"] = kernels
         if optimize is not None:
             given["opt-level"] = f"O{optimize}"
         job = Job(model, None, seed=seed, dtype=dtype, dynamic=key_values(dynamic or [], "NAME:DIM=LOW..HIGH"))

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
+import typer
 from rich.console import Console
 from rich.status import Status
 
@@ -74,6 +75,9 @@ def progress(title: str) -> Iterator[Callable[[str, str, float], None]]:
         return
     with Status(title, console=error_console) as status:
         yield lambda event, stage, seconds: status.update(f"{title}: {stage}") if event == "before" else None
+
+
+KERNELS = typer.Option("--kernels", help="of iree-* targets: own (ours inside IREE's module) or iree (IREE's code alone)")
 
 
 def key_values(items: list[str], what: str) -> dict[str, str]:

@@ -6,7 +6,7 @@ With a directory of artifacts, compiling and running can happen on two machines:
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mlirstack.cli.common import console, error_console, key_values, progress, run_command, write_json
+from mlirstack.cli.common import KERNELS, console, error_console, key_values, progress, run_command, write_json
 from mlirstack.cli.stages import compare_stages
 from mlirstack.errors import BundleError, MlirstackError, TargetUnavailableError, UsageError
 from mlirstack.parallel import each
 from mlirstack.pipeline.registry import nearest
-from mlirstack.targets.registry import create_target, target_names
+from mlirstack.targets.registry import create_target, settings_of, target_names
 from mlirstack.worker import Done, Job, Worker
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ def compare(
     route: Annotated[str, typer.Option("--route", help="auto, tosa or linalg")] = "auto",
     dynamic: Annotated[list[str] | None, typer.Option("--dynamic", help="x:0=1..64: a dynamic dimension")] = None,
     threads: Annotated[int, typer.Option("--threads", min=1, help="threads, of eager too")] = 1,
+    kernels: Annotated[str | None, KERNELS] = None,
     seed: Annotated[int, typer.Option("--seed", help="seed of weights and inputs")] = 0,
     dtype: Annotated[str | None, typer.Option("--dtype", help="dtype of weights and inputs: float16, bfloat16, …")] = None,
     artifacts: Annotated[
@@ -83,7 +84,8 @@ def compare(
 
             lower = LowerOptions(route=route, threads=threads)
             return compare_stages(template, names, lower, root, json_file, jobs)
-        settings = _Settings(tuple(names), route, threads, bench, artifacts, build_only)
+        given = settings_of([n for n in names if n not in _TORCH], {"kernels": kernels} if kernels else {})
+        settings = _Settings(tuple(names), route, threads, bench, artifacts, build_only, given)
         if model == "zoo:all":
             return _whole_zoo(settings, template, root, json_file, jobs)
         with Worker() as worker, tempfile.TemporaryDirectory(prefix="mlirstack-") as scratch:
@@ -92,10 +94,13 @@ def compare(
     run_command(body)
 
 
+_TORCH = ("eager", "inductor")  # run by torch alone
+
+
 def _targets(text: str) -> list[str]:
     """The target names, checked before any work."""
     names = [name.strip() for name in text.split(",") if name.strip()]
-    known = ["eager", "inductor", *target_names()]
+    known = [*_TORCH, *target_names()]
     for name in names:
         if name.partition(":")[0] not in known:
             raise UsageError(f"unknown target '{name}'{nearest(name, known)}", hint=f"targets: {', '.join(known)}")
@@ -143,6 +148,7 @@ class _Settings:
     bench: bool
     artifacts: Path | None
     build_only: bool
+    given: Mapping[str, Mapping[str, str]]  # of the target's compiler, by target
 
 
 def _zoo_report(asked: tuple[_Settings, Job, Path | None]) -> Report:
@@ -164,7 +170,7 @@ class _Comparison:
     def __init__(self, worker: Worker, scratch: Path, settings: _Settings) -> None:
         self.worker, self.scratch, self.targets = worker, scratch, settings.targets
         self.route, self.threads, self.bench = settings.route, settings.threads, settings.bench
-        self.artifacts, self.build_only = settings.artifacts, settings.build_only
+        self.artifacts, self.build_only, self.given = settings.artifacts, settings.build_only, settings.given
         self.bundles = 0
 
     def one(self, job: Job, dump: Path | None, json_file: Path | None) -> int:
@@ -274,6 +280,7 @@ class _Comparison:
             dump=_directory(folder) if folder else None,
             reproducers=_directory(folder or _reproducers(job.reference, target)),
             crash_safe=True,
+            settings=self.given[target],
         )
         return self.worker.run(replace(job, options=options), lambda event, stage, seconds: tell(f"{target}: {stage}"))
 

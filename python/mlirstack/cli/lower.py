@@ -8,9 +8,10 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from mlirstack.cli.common import console, key_values, progress, run_command, write_json
+from mlirstack.cli.common import KERNELS, console, key_values, progress, run_command, write_json
 from mlirstack.lowering import LowerOptions
 from mlirstack.pipeline.dump import prepare_directory
+from mlirstack.targets.registry import settings_of
 from mlirstack.worker import Done, Job, Worker
 
 EXAMPLES = """
@@ -23,6 +24,8 @@ Examples:
   mlirstack lower zoo:tiny_mlp --target cpu --out dump/ --from fused
 
   mlirstack lower zoo:tiny_mlp --target cpu --passes --out dump/ && mlirstack report dump/ --open
+
+  mlirstack lower zoo:tiny_mlp --dtype float16 --target iree-cuda:sm_90 --out dump/
 
   mlirstack lower zoo:tiny_mlp --dtype float16 --target cuda:sm_80 --schedule transform --out dump/
 """
@@ -41,6 +44,7 @@ def lower(
     schedule: Annotated[
         str | None, typer.Option("--schedule", help="another way to write kernels (cuda: transform)")
     ] = None,
+    kernels: Annotated[str | None, KERNELS] = None,
     passes: Annotated[bool, typer.Option("--passes", help="dump the IR after each pass as well")] = False,
     seed: Annotated[int, typer.Option("--seed", help="seed of weights and inputs")] = 0,
     dtype: Annotated[str | None, typer.Option("--dtype", help="dtype of weights and inputs: float16, bfloat16, …")] = None,
@@ -51,9 +55,11 @@ def lower(
     def body() -> int:
         overrides = {stage: Path(file) for stage, file in key_values(override or [], "STAGE=FILE").items()}
         dump = prepare_directory(out)
+        settings = settings_of([target], {"kernels": kernels} if kernels else {})[target]
         options = LowerOptions(
-            target, route, threads, to, start, overrides, dump, crash_safe=True, schedule=schedule, passes=passes
-        )
+            target, route, threads, to, start, overrides, dump, crash_safe=True, schedule=schedule, passes=passes,
+            settings=settings,
+        )  # fmt: skip
         job = Job(model, options, seed=seed, dtype=dtype, dynamic=key_values(dynamic or [], "NAME:DIM=LOW..HIGH"))
         with Worker() as worker, progress(f"lowering {model}") as tell:
             done = worker.run(job, tell)

@@ -19,7 +19,7 @@ from mlirstack.bundle.store import BundleInfo, merge_bundles, write_bundle
 from mlirstack.deploy.tune import Tried, tune
 from mlirstack.errors import UsageError
 from mlirstack.lowering import Lowering, LowerOptions, build_program, program_of
-from mlirstack.targets.registry import create_target
+from mlirstack.targets.registry import settings_of
 from mlirstack.versions import versions
 
 if TYPE_CHECKING:
@@ -178,16 +178,10 @@ def _settings_of(targets: Sequence[str], settings: Mapping[str, str]) -> dict[st
         raise UsageError("no target given", hint="for example --target iree-cpu")
     if len(set(targets)) != len(targets):
         raise UsageError(f"a target is given twice: {', '.join(targets)}")
-    found: dict[str, dict[str, str]] = {}
     for spec in targets:
         if spec in _UNLIKE_RUNTIME:
             raise UsageError(f"'{spec}' leaves nothing to deploy", hint="'mlirstack compare' and 'bench' run it")
-        known = create_target(spec).settings
-        found[spec] = {key: value for key, value in settings.items() if key in known}
-    for key in settings:
-        if not any(key in given for given in found.values()):
-            raise UsageError(f"none of the targets has a setting '{key}'", hint=f"targets: {', '.join(targets)}")
-    return found
+    return settings_of(targets, settings)
 
 
 def _built(entry: ArtifactEntry, part: Path, tried: tuple[Tried, ...]) -> BuiltTarget:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from mlirstack.errors import MissingDependencyError, UsageError
@@ -40,6 +40,18 @@ def target_names() -> list[str]:
     """Names of all targets, own ones first; loads none of them."""
     others = [point.name for point in importlib.metadata.entry_points(group=ENTRY_POINT_GROUP)]
     return [*_OWN, *(name for name in others if name not in _OWN)]
+
+
+def settings_of(specs: Sequence[str], settings: Mapping[str, str]) -> dict[str, dict[str, str]]:
+    """The settings that each target knows; :class:`UsageError` where nobody knows one."""
+    found = {}
+    for spec in specs:
+        known = create_target(spec).settings
+        found[spec] = {key: value for key, value in settings.items() if key in known}
+    for key in settings:
+        if not any(key in given for given in found.values()):
+            raise UsageError(f"none of the targets has a setting '{key}'", hint=f"targets: {', '.join(specs)}")
+    return found
 
 
 def create_target(
