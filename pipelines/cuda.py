@@ -28,6 +28,7 @@ from mlirstack.passes.entry import DescribeEntries
 from mlirstack.passes.fold_casts import FoldCasts
 from mlirstack.passes.fold_concats import FoldConcats
 from mlirstack.passes.fold_transposes import FoldTransposes
+from mlirstack.passes.raise_roundings import RaiseRoundings
 from mlirstack.passes.restore_locations import RestoreLocations
 from mlirstack.passes.settle_broadcasts import SettleBroadcasts
 from mlirstack.passes.share_locations import ShareLocations
@@ -67,6 +68,7 @@ FLATTENED = Stage(
         SinkExpansions(),
         Pass("canonicalize"),
         FoldCasts(),
+        RaiseRoundings(),
         Pass("canonicalize"),
         Pass("cse"),
         RestoreLocations(),

@@ -70,6 +70,7 @@ STEPS: dict[str, str] = {
     "mlirstack-pin-reshapes": "mlirstack.passes.pin:PinReshapes",
     "mlirstack-protect-arguments": "mlirstack.passes.entry:ProtectArguments",
     "mlirstack-restore-locations": "mlirstack.passes.restore_locations:RestoreLocations",
+    "mlirstack-raise-roundings": "mlirstack.passes.raise_roundings:RaiseRoundings",
     "mlirstack-results-to-arguments": "mlirstack.passes.buffers:ResultsToArguments",
     "mlirstack-schedule-file": "mlirstack.schedules.file:ScheduleFile",
     "mlirstack-settle-broadcasts": "mlirstack.passes.settle_broadcasts:SettleBroadcasts",
