@@ -180,6 +180,14 @@ def test_heads_in_a_packed_row_are_read_in_place() -> None:
         assert attention.output.layout.dimensions == (((2, 224), (4, 8)), ((7, 32),), ((7, 0),), ((8, 1),))
 
 
+@pytest.mark.parametrize("dtype", [F32, BF16])
+def test_scores_divided_by_a_constant_are_a_factor(dtype: torch.dtype) -> None:
+    lowering, attention = found_in(by_hand, [heads(1, 2, 10, 24, dtype)] * 3)
+    with lowering.payload.context:
+        scores = scores_of(attention)
+        assert (scores.formula, scores.factor, scores.edge) == (None, 0.25, 0)
+
+
 def test_a_mask_of_keys_stays_a_formula() -> None:
     mask = torch.zeros(2, 1, 1, 9)
     inputs = [heads(2, 3, 5, 8), heads(2, 3, 9, 8), heads(2, 3, 9, 8), mask]

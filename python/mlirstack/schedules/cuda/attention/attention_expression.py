@@ -72,15 +72,21 @@ def uncast(expression: Expression) -> Expression:
 
 
 def factors_of(expression: Expression) -> tuple[list[Expression], float]:
-    """Factors of a product that are no constants, without conversions, and the product of the constants."""
+    """Factors of a product that are no constants, without conversions, and the product of the constants.
+
+    A constant that is divided by is a factor as well.
+    """
     expression = uncast(expression)
     value = constant(expression)
     if value is not None:
         return [], value
-    if not isinstance(expression, Apply) or expression.name != "arith.mulf":
+    if not isinstance(expression, Apply) or expression.name not in ("arith.mulf", "arith.divf"):
         return [expression], 1.0
     left, right = (factors_of(argument) for argument in expression.arguments)
-    return left[0] + right[0], left[1] * right[1]
+    if expression.name == "arith.mulf":
+        return left[0] + right[0], left[1] * right[1]
+    is_constant = not right[0] and right[1] != 0.0
+    return (left[0], left[1] / right[1]) if is_constant else ([expression], 1.0)
 
 
 def leaves(expression: Expression) -> Iterator[Element | Position]:
