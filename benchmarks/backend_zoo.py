@@ -4,6 +4,7 @@ Forward with gradients on, then, with ``--train``, the backward pass of a sum of
 
     python benchmarks/backend_zoo.py --json benchmarks/results/backend-zoo.json
     python benchmarks/backend_zoo.py --only mlp,attention --train
+    python benchmarks/backend_zoo.py --device cuda --train --jobs 8
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import json
 import sys
 import time
 import warnings
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,21 +26,47 @@ from torch.utils import _pytree as pytree
 
 from mlirstack import zoo
 from mlirstack.compare.accuracy import call, compare_answers, reference
+from mlirstack.compare.compare import moved
 from mlirstack.dynamo.backend import clear_graphs, graphs, mlirstack
+from mlirstack.errors import MlirstackError
+from mlirstack.parallel import each
 
 
-def run_model(name: str, *, train: bool) -> dict[str, Any]:
-    """One model: is the answer eager's, and what became of its graphs."""
-    model = zoo.get(name)
+@dataclass(frozen=True)
+class Task:
+    """A model, where it runs, and whether it is trained."""
+
+    name: str
+    device: str
+    train: bool
+
+
+def run_model(task: Task) -> dict[str, Any]:
+    """The row of one model; an exception is a row too."""
+    warnings.filterwarnings("ignore")
+    try:
+        return _row(task)
+    except Exception as error:  # a row of the table, not the end of the run
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        return {"model": task.name, "ok": False, "reason": reason, "graphs": []}
+
+
+def _row(task: Task) -> dict[str, Any]:
+    """Is the answer eager's, and what became of the graphs."""
+    model = zoo.get(task.name)
     torch._dynamo.reset()
     clear_graphs()
+    # Eager on a CPU has no TF32, and what torch allows on a GPU would be used there.
+    torch.backends.cudnn.allow_tf32 = False
     expected = reference(model.module, model.inputs)
-    compiled = torch.compile(copy.deepcopy(model.module), backend=mlirstack)
+    compiled = torch.compile(copy.deepcopy(model.module).to(task.device), backend=mlirstack)
     started = time.perf_counter()
-    accuracy = compare_answers(call(compiled, copy.deepcopy(model.inputs)), expected)
-    row: dict[str, Any] = {"model": name, "ok": accuracy.ok, "reason": accuracy.reason}
-    if train:
-        row["gradients"] = _gradients_agree(model.module, model.inputs)
+    result = call(compiled, moved(copy.deepcopy(model.inputs), task.device))
+    accuracy = compare_answers(result, expected)
+    row: dict[str, Any] = {"model": task.name, "ok": accuracy.ok, "reason": accuracy.reason}
+    if task.train:
+        module = copy.deepcopy(model.module).to(task.device)
+        row["gradients"] = _gradients_agree(module, moved(model.inputs, task.device))
     row["seconds"] = round(time.perf_counter() - started, 2)
     row["graphs"] = [
         {"kind": graph.kind, "status": graph.status, "route": graph.route, "reason": graph.reason} for graph in graphs()
@@ -73,20 +101,19 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--only", help="models whose name has one of these in it, separated by commas")
     parser.add_argument("--train", action="store_true", help="compare gradients as well")
+    parser.add_argument("--device", default="cpu", help="cpu or cuda")
+    parser.add_argument("--jobs", type=int, default=1, help="models at a time")
     parser.add_argument("--json", type=Path, help="write the result there")
     options = parser.parse_args()
-    warnings.filterwarnings("ignore")
     wanted = options.only.split(",") if options.only else [""]
     names = [name for name in zoo.names() if any(part in name for part in wanted)]
-    rows = []
+    tasks = [Task(name, options.device, options.train) for name in names]
+    found: dict[int, dict[str, Any]] = {}
     with Progress(disable=not sys.stderr.isatty()) as progress:
-        for name in progress.track(names, description="zoo"):
-            try:
-                rows.append(run_model(name, train=options.train))
-            except Exception as error:  # a row of the table, not the end of the run
-                rows.append(
-                    {"model": name, "ok": False, "reason": f"{type(error).__name__}: {error}".splitlines()[0], "graphs": []}
-                )
+        for number, row in progress.track(each(run_model, tasks, options.jobs), total=len(tasks), description="zoo"):
+            lost = {"model": names[number], "ok": False, "reason": str(row), "graphs": []}
+            found[number] = lost if isinstance(row, MlirstackError) else row
+    rows = [found[number] for number in sorted(found)]
     for row in rows:
         fallbacks = [f"{graph['kind']}: {graph['reason']}" for graph in row["graphs"] if graph["status"] == "fallback"]
         if not row["ok"] or row.get("gradients") is False or fallbacks:
@@ -98,7 +125,10 @@ def main() -> int:
     print(f"{right} of {len(rows)} right, {compiled} of them without a fallback")
     if options.json:
         options.json.write_text(
-            json.dumps({"torch": torch.__version__, "train": options.train, "models": rows}, indent=1) + "\n"
+            json.dumps(
+                {"torch": torch.__version__, "device": options.device, "train": options.train, "models": rows}, indent=1
+            )
+            + "\n"
         )
     return 0 if right == len(rows) else 1
 
