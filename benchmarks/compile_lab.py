@@ -32,6 +32,7 @@ from measure import medians, seconds_of
 
 from mlirstack import zoo
 from mlirstack.compare.timing import Effort
+from mlirstack.dynamo.backend import mlirstack
 from mlirstack.errors import MlirstackError
 
 GOTCHAS = (
@@ -84,8 +85,9 @@ def _makers(arguments: argparse.Namespace, model: torch.nn.Module, x: torch.Tens
     makers: dict[str, Callable[[], Function]] = {
         f"torch.compile, {mode}": lambda mode=mode: no_grad(torch.compile(model, mode=mode)) for mode in MODES
     }
-    if "mlirstack" in torch._dynamo.list_backends():
-        makers["torch.compile, backend mlirstack"] = lambda: no_grad(torch.compile(model, backend="mlirstack"))
+    makers["torch.compile, backend mlirstack"] = lambda: no_grad(
+        torch.compile(model, backend=mlirstack, options={"fallback": "error"})
+    )
     if arguments.artifact:
         makers["mlirstack, target cuda"] = lambda: _stored(arguments.artifact)
     if arguments.device == "cpu":
