@@ -10,6 +10,7 @@ from __future__ import annotations
 from mlirstack.errors import UsageError
 from mlirstack.frontend.bitcasts import LowerBitcasts
 from mlirstack.frontend.import_fx import ImportFx
+from mlirstack.frontend.long_sums import LowerLongSums
 from mlirstack.frontend.narrow import NarrowConstants
 from mlirstack.frontend.reshapes import LowerReshapes
 from mlirstack.ir.level import LEVELS
@@ -56,6 +57,7 @@ TORCH_TO_TOSA = Stage(
     "tosa",
     "tosa",
     (
+        LowerLongSums(),
         Pass("torch-fuse-quantized-ops", on=FUNCTION),
         # The whole graph or nothing: parts of it cannot be mixed with the linalg route.
         Pass("convert-torch-to-tosa", {"require-full-tosa-conversion": True}, on=FUNCTION),

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from torch._higher_order_ops import map as map_rows
 
+import mlirstack
 from mlirstack.bindings import ir, new_context
 from mlirstack.errors import StageError, UnsupportedError, UsageError
 from mlirstack.frontend.export import export
@@ -101,7 +102,8 @@ def test_an_unknown_route_is_refused():
     [
         (lambda x: x.to(torch.uint8) + 1, "uint8 .*no sign"),
         (lambda x: torch.complex(x, x).real, "complex64 .*no complex"),
-        (lambda x: x.double().sum(), "float64 .*no float64"),
+        (lambda x: x.double() + 0.1, "round the number 0.1 to float32"),
+        (lambda x: torch.nn.functional.gelu(x.double()), "numbers rounded to float32"),
         (lambda x: x.sum().item(), "no scalar results"),
     ],
 )
@@ -143,19 +145,32 @@ def test_randomness_can_be_allowed_and_then_avoids_tosa():
     assert route.name == "linalg" and "int64" in route.reason  # the generator counts in integers of 64 bits
 
 
-def test_integers_that_tosa_would_cut_or_round_avoid_it():
-    class Sum(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return x + 1
+@pytest.mark.parametrize("function", [lambda x: x.long() + 1, lambda x: x.double().exp()])
+def test_what_lies_beyond_tosas_base_profile_goes_to_linalg_first(function):
+    class Model(nn.Module):
+        def forward(self, x):
+            return function(x)
 
-    class Remainder(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return x % 7
+    program = export(Model(), (X,))
+    route = choose_route(program)
+    assert (route.name, route.fallback) == ("linalg", "tosa") and "base profile" in route.reason
+    assert choose_route(program, "tosa").name == "tosa"
 
-    numbers = torch.arange(4)
-    assert choose_route(export(Sum(), (numbers,))).name == "linalg"
-    assert choose_route(export(Sum(), (numbers.int(),))).name == "tosa"
-    assert choose_route(export(Remainder(), (numbers.int(),))).name == "linalg"
+
+@pytest.mark.target
+def test_long_sums_and_floor_divisions_through_tosa_are_eagers():
+    class Integers(nn.Module):
+        def forward(self, x, y):
+            sums = x + y, torch.sub(x, y, alpha=3), torch.rsub(x, 5, alpha=2), x + 2 ** (5 * x.element_size()), x.sum() - y
+            return *sums, -x, x // y, x % y, x // -3, x % 7
+
+    x = torch.tensor([[7, -7, 2**40 + 1, 2**63 - 1], [0, 1, -(2**63), 5]])
+    y = torch.tensor([3, -2, 2**33 + 5, -(2**31)])
+    for dtype in (torch.int64, torch.int32):
+        inputs = (x.to(dtype), y.to(dtype))
+        program = mlirstack.compile(Integers(), inputs, target="cpu", route="tosa")
+        for got, wanted in zip(program(*inputs), Integers()(*inputs), strict=True):
+            assert torch.equal(got, wanted)
 
 
 def test_modules_below_torch_have_one_way_left():

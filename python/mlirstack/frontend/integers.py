@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from mlirstack.frontend.division import add_division_decompositions
+
 Decomposition = Callable[..., Any]
 aten = torch.ops.aten
 
@@ -47,6 +49,7 @@ def add_integer_decompositions(table: dict[Any, Decomposition]) -> None:
     table[aten.pow.Tensor_Tensor] = _integer_power_of_tensors(table.get(aten.pow.Tensor_Tensor))
     for op in (aten.fmod.Scalar, aten.fmod.Tensor):
         table[op] = _integer_fmod(table.get(op))
+    add_division_decompositions(table)
     for op in _BYTE_ARITHMETIC:
         table[op] = _in_int32(op, table.get(op))
     table[aten.add.Tensor] = _sum_of_truths(table[aten.add.Tensor])
@@ -78,11 +81,21 @@ def _in_int32(op: Any, otherwise: Decomposition | None) -> Decomposition:
             torch.promote_types, (t.dtype for t in tensors if t.dim() or len(tensors) == 1), torch.bool
         )
         wanted = tensors[0].dtype if wanted == torch.bool else wanted
-        wide, options = pytree.tree_map(lambda x: x.to(torch.int32) if _is_bytes(x) else x, (args, kwargs))
+        wide, options = pytree.tree_map(lambda x: _wide(x, wanted), (args, kwargs))
         result = op(*wide, **options)
         return pytree.tree_map(lambda x: x.to(wanted), result)
 
     return decomposition
+
+
+def _wide(value: Any, dtype: torch.dtype) -> Any:
+    """Bytes as int32; the numbers beside them as eager takes them, which is modulo the size of ``dtype``."""
+    if _is_bytes(value):
+        return value.to(torch.int32)
+    if not isinstance(value, int) or isinstance(value, bool) or dtype not in _BYTES:
+        return value
+    least = torch.iinfo(dtype).min
+    return (value - least) % 256 + least
 
 
 def _integer_neg(otherwise: Decomposition | None) -> Decomposition:

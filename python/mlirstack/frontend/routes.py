@@ -6,12 +6,15 @@ for some of them without an error.  What is known to go wrong is told from the g
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import fx
+from torch.utils import _pytree as pytree
 
 from mlirstack.bindings import ir
 from mlirstack.errors import SourceLine, StageError, UnsupportedError, UnsupportedOp, UsageError
@@ -33,31 +36,32 @@ from mlirstack.ir.level import LEVELS
 from mlirstack.ir.ops import walk
 from mlirstack.pipeline.stage import Pipeline, Stage
 
+aten = torch.ops.aten
+
 ROUTES = ("auto", "tosa", "linalg")
 
 _NOT_IN_TOSA = {
     **{f"uint{bits}": "TOSA's integers have no sign: unsigned values come out as negative" for bits in (8, 16, 32, 64)},
     **dict.fromkeys(("complex32", "complex64", "complex128"), "TOSA has no complex numbers"),
-    "float64": "TOSA has no float64: sums and constants would be float32",
 }
 
-# Arithmetic on integers that torch-mlir's conversion to TOSA does in narrower types than torch.
-_WRONG_INTEGERS_IN_TOSA: dict[Any, tuple[tuple[str, ...], str]] = {
-    **dict.fromkeys(
-        (torch.ops.aten.add, torch.ops.aten.sub, torch.ops.aten.rsub),
-        (("int64",), "TOSA adds and subtracts in int32: large numbers would be cut off"),
-    ),
-    torch.ops.aten.remainder: (("int32", "int16"), "TOSA would compute it in float32: large numbers would be rounded"),
+# Dtypes that lie outside of TOSA's base profile; the conversion and what is below it take them all the same.
+_BEYOND_TOSA = {
+    "float64": "TOSA's base profile has no float64",
 }
+_SUMS_BEYOND_TOSA = (aten.add, aten.sub, aten.rsub)  # of int64: see LowerLongSums
+
+# Formulas whose numbers the conversion to TOSA rounds to float32, whatever the dtype of the tensor.
+_ROUGH_IN_FLOAT64 = (aten.gelu, aten.gelu_backward, aten.log2, aten.leaky_relu)
 
 # What TOSA says right, but takes apart into so many ops that the linalg route is tried first.
 _BETTER_IN_LINALG: dict[Any, str] = {
-    torch.ops.aten.sort: "TOSA has no sort: it would become a minimum and a gather for every position",
-    torch.ops.aten.topk: "TOSA has no sort: it would become a maximum and a gather for every position",
-    torch.ops.aten.cumsum: "TOSA has no scan: it would become a sum for every position",
+    aten.sort: "TOSA has no sort: it would become a minimum and a gather for every position",
+    aten.topk: "TOSA has no sort: it would become a maximum and a gather for every position",
+    aten.cumsum: "TOSA has no scan: it would become a sum for every position",
 }
 
-_CRASH_ON_COMPLEX = (torch.ops.aten.prod,)
+_CRASH_ON_COMPLEX = (aten.prod,)
 
 
 @dataclass(frozen=True)
@@ -164,8 +168,8 @@ def _graph_objections(graph: FxGraph) -> Iterator[Objection]:
             yield Objection(what, "TOSA has no control flow of torch's kind", source)
         elif torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
             yield Objection(what, "TOSA would bake the random numbers into the program", source)
-        dtypes, reason = _WRONG_INTEGERS_IN_TOSA.get(getattr(node.target, "overloadpacket", None), ((), ""))
-        if any(dtype_name(tensor.dtype) in dtypes and tensor.numel() for tensor in node_tensors(node)):
+        reason = _float64_is_rounded(node)
+        if reason is not None:
             yield Objection(what, reason, source)
         for tensor in node_tensors(node):
             name = dtype_name(tensor.dtype)
@@ -174,12 +178,35 @@ def _graph_objections(graph: FxGraph) -> Iterator[Objection]:
                 yield Objection(f"{name} in {what}", _NOT_IN_TOSA[name], source)
 
 
+def _float64_is_rounded(node: fx.Node) -> str | None:
+    """Why a value of float64 would only be as good as float32, or None."""
+    if not any(tensor.dtype == torch.float64 for tensor in node_tensors(node)):
+        return None
+    if getattr(node.target, "overloadpacket", None) in _ROUGH_IN_FLOAT64:
+        return "TOSA would compute it in float64 with numbers rounded to float32"
+    numbers = (value for value in pytree.tree_leaves((node.args, node.kwargs)) if isinstance(value, (int, float)))
+    rounded = next((number for number in numbers if not _is_float32(number)), None)
+    return None if rounded is None else f"TOSA would round the number {rounded} to float32"
+
+
+def _is_float32(number: float) -> bool:
+    return math.isnan(number) or torch.tensor(number, dtype=torch.float32).item() == number
+
+
 def _preferences(program: Program) -> Iterator[Objection]:
     """Operations for the sake of which the linalg route is tried first."""
-    for node in calls(program.payload.module) if isinstance(program.payload, FxGraph) else ():
-        reason = _BETTER_IN_LINALG.get(getattr(node.target, "overloadpacket", None))
-        if reason is not None:
-            yield Objection(describe(node), reason, node_source(node))
+    if not isinstance(program.payload, FxGraph):
+        return
+    for node in (*placeholders(program.payload.module.graph), *calls(program.payload.module)):
+        what = f"'{node.name}'" if node.op == "placeholder" else describe(node)
+        packet = getattr(node.target, "overloadpacket", None)
+        names = [dtype_name(tensor.dtype) for tensor in node_tensors(node)]
+        reasons = [_BEYOND_TOSA[name] for name in names if name in _BEYOND_TOSA]
+        if packet in _SUMS_BEYOND_TOSA and "int64" in names:
+            reasons.append("TOSA's base profile has no sums of int64")
+        if packet in _BETTER_IN_LINALG:
+            reasons.append(_BETTER_IN_LINALG[packet])
+        yield from (Objection(what, reason, node_source(node)) for reason in reasons)
 
 
 def _module_objections(module: ir.Module) -> Iterator[Objection]:
@@ -188,8 +215,9 @@ def _module_objections(module: ir.Module) -> Iterator[Objection]:
         for value in op.results:
             _, dtype = parse_type(str(value.type))
             # Python numbers of the model have type !torch.float as well.
-            if dtype in _NOT_IN_TOSA and str(value.type).startswith("!torch.v"):
-                yield Objection(f"{dtype} in '{op.name}'", _NOT_IN_TOSA[dtype], source_line(op.location))
+            reason = _NOT_IN_TOSA.get(dtype) or _BEYOND_TOSA.get(dtype)
+            if reason and str(value.type).startswith("!torch.v"):
+                yield Objection(f"{dtype} in '{op.name}'", reason, source_line(op.location))
 
 
 # -------------------------------------------------------------------------------------------------------------- failures
