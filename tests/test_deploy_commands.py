@@ -12,11 +12,16 @@ import pytest
 import torch
 
 from mlirstack import zoo
+from mlirstack.bundle.golden import read_golden, write_golden
 from mlirstack.bundle.manifest import Origin, read_manifest
 from mlirstack.cli.bench import bench
 from mlirstack.cli.build import build
 from mlirstack.cli.run import run
 from mlirstack.cli.verify import verify
+from mlirstack.deploy.answers import golden_of_program
+from mlirstack.deploy.build import write_part
+from mlirstack.frontend.mlir_source import load_mlir
+from mlirstack.lowering import LowerOptions
 
 MODEL = "zoo:mlp_dynamic"
 
@@ -152,3 +157,45 @@ def test_bench_compares_with_eager(built: Path, tmp_path: Path) -> None:
     texts = [element.text for element in root.iter() if element.tag.endswith("text")]
     assert {"cpu", "eager"} <= set(texts)
     assert len([e for e in root.iter() if e.tag.endswith("circle")]) >= 2
+
+
+PRODUCT = """
+func.func @main(%a: tensor<?x8xf32>, %b: tensor<8x16xf32>) -> tensor<?x16xf32> {
+  %zero = arith.constant 0.0 : f32
+  %first = arith.constant 0 : index
+  %rows = tensor.dim %a, %first : tensor<?x8xf32>
+  CHECK
+  %empty = tensor.empty(%rows) : tensor<?x16xf32>
+  %filled = linalg.fill ins(%zero : f32) outs(%empty : tensor<?x16xf32>) -> tensor<?x16xf32>
+  %product = linalg.matmul
+    ins(%a, %b : tensor<?x8xf32>, tensor<8x16xf32>) outs(%filled : tensor<?x16xf32>) -> tensor<?x16xf32>
+  return %product : tensor<?x16xf32>
+}
+"""
+
+
+def test_a_file_of_mlir_is_verified_against_target_cpu(tmp_path: Path) -> None:
+    """It has no eager: target cpu answers in its place, at two sizes of what is dynamic."""
+    file, out = tmp_path / "product.mlir", tmp_path / "verify.json"
+    file.write_text(PRODUCT.replace("CHECK", ""))
+    write_part(load_mlir(file), LowerOptions("cpu"), tmp_path / "net", golden=golden_of_program(load_mlir(file)))
+    assert status_of(verify, tmp_path / "net", json_file=out) == 0
+    golden = [check for check in json.loads(out.read_text())["checks"] if check["step"] == "golden"]
+    assert [check["subject"] for check in golden] == ["cpu, example", "cpu, arg0_0=1"]
+    assert all("against target cpu" in check["detail"] for check in golden)
+    given, found = tmp_path / "x.npz", tmp_path / "y.npz"
+    a, b = np.arange(24, dtype=np.float32).reshape(3, 8), np.ones((8, 16), np.float32)
+    np.savez(given, arg0=a, arg1=b)
+    assert status_of(run, tmp_path / "net", inputs=given, outputs=found) == 0
+    with np.load(found) as archive:
+        np.testing.assert_array_equal(archive["output0"], a @ b)
+
+
+def test_a_file_of_mlir_that_target_cpu_cannot_run_says_so(tmp_path: Path) -> None:
+    file = tmp_path / "product.mlir"
+    check = '%one = arith.constant 1 : index\n  %is = arith.cmpi eq, %rows, %one : index\n  cf.assert %is, "one row only"'
+    file.write_text(PRODUCT.replace("CHECK", check))
+    golden = golden_of_program(load_mlir(file))
+    assert not golden.cases and golden.problem is not None and "one row only" in golden.problem
+    description = write_golden(golden, tmp_path / "golden.npz")
+    assert read_golden(tmp_path / "golden.npz", description).problem == golden.problem

@@ -198,14 +198,18 @@ def _compile(job: Job, connection: Connection) -> Done:
 
 def _compile_part(job: Job, source: Any, program: Any, watcher: Any) -> Done:
     from mlirstack.bundle.manifest import Origin
-    from mlirstack.deploy.answers import golden_of
+    from mlirstack.deploy.answers import golden_of, golden_of_program
     from mlirstack.deploy.build import write_part
-    from mlirstack.frontend.references import ModelSource
+    from mlirstack.frontend.references import ModelSource, load
 
     assert job.bundle is not None
     shared, golden = job.deploy == "shared", None
     if shared and isinstance(source, ModelSource):
         golden = golden_of(source.eager, source.inputs, source.kwargs, program.signature, seed=job.seed)
+    elif shared:
+        again = load(job.reference, seed=job.seed, dtype=job.dtype, dynamic=job.dynamic)  # stages change a module in place
+        assert not isinstance(again, ModelSource)
+        golden = golden_of_program(again, seed=job.seed)
     origin = Origin(job.reference, job.seed, job.dtype)
     lowering, seconds = write_part(
         program, job.options, job.bundle, golden=golden, origin=origin, shared=shared, observers=[watcher]

@@ -19,6 +19,7 @@ from mlirstack.errors import BundleError
 
 SAMPLES = 65536  # elements that are kept of an output that is too large to keep whole
 SMALL_BYTES = 1 << 20  # tensors up to this size are stored as they are
+OF_CPU = "target cpu"  # the precision of answers of a program that has no eager
 
 
 @dataclass(frozen=True)
@@ -79,13 +80,15 @@ class GoldenCase:
 class Golden:
     """Cases with their arrays.
 
-    ``precision`` is that of the answers that errors are measured against.  Arrays are named ``0/input/1`` (case, leaf),
-    ``0/eager/0`` and ``0/precise/0`` (case, output), in NumPy's dtypes, bfloat16 as its bits.
+    ``precision`` is that of the answers that errors are measured against; ``problem`` says why there are no cases.  Arrays
+    are named ``0/input/1`` (case, leaf), ``0/eager/0`` and ``0/precise/0`` (case, output), in NumPy's dtypes, bfloat16 as
+    its bits.
     """
 
     precision: str
     cases: tuple[GoldenCase, ...]
     arrays: Mapping[str, np.ndarray]
+    problem: str | None = None
 
     def inputs(self, case: int) -> list[Any]:
         """The leaves of a case's inputs: arrays (bfloat16 of ml_dtypes), numbers, None."""
@@ -113,7 +116,8 @@ class Comparison:
 def write_golden(golden: Golden, file: Path) -> dict[str, Any]:
     """Write the arrays; returns what the manifest says of them.  May raise OSError."""
     np.savez_compressed(file, allow_pickle=False, **dict(golden.arrays))
-    return {"precision": golden.precision, "cases": [asdict(case) for case in golden.cases]}
+    cases = [asdict(case) for case in golden.cases]
+    return {"precision": golden.precision, "cases": cases, "problem": golden.problem}
 
 
 def read_golden(file: Path, description: dict[str, Any]) -> Golden:
@@ -122,7 +126,7 @@ def read_golden(file: Path, description: dict[str, Any]) -> Golden:
         with np.load(file, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
         cases = tuple(_case(case) for case in description["cases"])
-        return Golden(description["precision"], cases, arrays)
+        return Golden(description["precision"], cases, arrays, description.get("problem"))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise BundleError(f"{file.name} cannot be read: {error}", hint="build the bundle again") from error
 

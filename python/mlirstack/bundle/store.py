@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mlirstack.bundle.files import entries, file_problems, written_aside
-from mlirstack.bundle.golden import Golden, write_golden
+from mlirstack.bundle.golden import Golden, read_golden, write_golden
 from mlirstack.bundle.manifest import (
     GOLDEN,
     MANIFEST,
@@ -158,6 +158,17 @@ def artifact_of(path: Path, entry: ArtifactEntry) -> Artifact:
     """The artifact of a bundle that has been opened."""
     files = {name: (path / file).read_bytes() for name, file in entry.files.items()}
     return Artifact(entry.target, files, entry.metadata)
+
+
+def stored_golden(path: Path, manifest: Manifest) -> Golden:
+    """The golden answers of a bundle that has been opened; :class:`BundleError` with the reason where it holds none."""
+    hint = "build it from a torch model"
+    if manifest.golden is None:
+        raise BundleError(f"bundle {path} holds no golden answers", hint=hint)
+    golden = read_golden(path / GOLDEN, manifest.golden)
+    if not golden.cases:
+        raise BundleError(f"bundle {path} holds no golden answers: {golden.problem}", hint=hint)
+    return golden
 
 
 def mapped_parameters(path: Path, manifest: Manifest) -> dict[str, MappedTensor]:

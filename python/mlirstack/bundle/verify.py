@@ -15,10 +15,11 @@ import numpy as np
 
 from mlirstack.bundle import golden as golden_answers
 from mlirstack.bundle.files import file_problems
-from mlirstack.bundle.golden import Comparison, Golden, read_golden
+from mlirstack.bundle.golden import Comparison, Golden
 from mlirstack.bundle.load import LoadedModel, load_entry
 from mlirstack.bundle.manifest import GOLDEN, Manifest, read_manifest
 from mlirstack.bundle.select import Candidate, candidates, matches
+from mlirstack.bundle.store import stored_golden
 from mlirstack.bundle.trees import parse, unflatten
 from mlirstack.errors import BundleError, MlirstackError, UsageError
 from mlirstack.targets.requirements import is_installed
@@ -114,11 +115,10 @@ def _machine_checks(candidate: Candidate, *, asked_for: bool) -> list[Check]:
 def _golden_checks(
     path: Path, manifest: Manifest, runnable: Sequence[Candidate], threads: int, progress: Callable[[str], None]
 ) -> tuple[list[Check], list[tuple[str, Comparison]]]:
-    if manifest.golden is None or manifest.rebuilt:
-        what = "no golden answers" if manifest.golden is None else "no parameters"
-        return [Check("golden", GOLDEN, "failed", f"the bundle holds {what}", "build it with 'mlirstack build'")], []
+    if manifest.rebuilt:
+        return [Check("golden", GOLDEN, "failed", "the bundle holds no parameters", "build it with 'mlirstack build'")], []
     try:
-        golden = read_golden(path / GOLDEN, manifest.golden)
+        golden = stored_golden(path, manifest)
     except BundleError as error:
         return [Check("golden", GOLDEN, "failed", error.message, error.hint)], []
     checks: list[Check] = []
@@ -135,7 +135,7 @@ def _golden_checks(
                 checks.append(Check("golden", f"{spec}, {case.name}", "failed", error.message, error.hint))
                 continue
             found += [(spec, comparison) for comparison in comparisons]
-            checks.append(_verdict(f"{spec}, {case.name}", comparisons))
+            checks.append(_verdict(f"{spec}, {case.name}", comparisons, golden.precision))
     return checks, found
 
 
@@ -184,11 +184,12 @@ def flatten_outputs(manifest: Manifest, output: Any) -> list[Any]:
     return pytree.tree_leaves(output)
 
 
-def _verdict(subject: str, comparisons: Sequence[Comparison]) -> Check:
+def _verdict(subject: str, comparisons: Sequence[Comparison], precision: str) -> Check:
     wrong = [f"{c.name}: {c.reason}" for c in comparisons if c.reason]
     if wrong:
         remedy = "the code computes something else here than where it was built: build it on this machine, and report it"
         return Check("golden", subject, "failed", "; ".join(wrong[:3]), remedy)
     worst = max(comparisons, key=lambda c: c.rel_l2 / (c.tolerance or 1.0), default=None)
     detail = f"relative L2 error {worst.rel_l2:.1e} of {worst.tolerance:.1e} allowed" if worst else "returns nothing"
-    return Check("golden", subject, "ok", detail)
+    against = f", against {precision}" if precision == golden_answers.OF_CPU else ""
+    return Check("golden", subject, "ok", detail + against)

@@ -94,6 +94,10 @@ def build(
         if str(json_file) != "-":
             console.print(_table(report))
             console.print(f"bundle: {out}, {_size(report.size)}", highlight=False)
+            problem = (report.manifest.golden or {}).get("problem")
+            if problem:
+                line = f"it holds no golden answers, and 'verify' will say so: {problem}"
+                console.print(line, markup=False, highlight=False)
         write_json(json_file, _as_json(report))
         return 0
 

@@ -107,11 +107,10 @@ def run(
 
 
 def _golden(model: LoadedModel) -> Golden | None:
-    from mlirstack.bundle.golden import read_golden
-    from mlirstack.bundle.manifest import GOLDEN
+    from mlirstack.bundle.store import stored_golden
 
     found = model.manifest.golden
-    return read_golden(model.path / GOLDEN, found) if found else None
+    return stored_golden(model.path, model.manifest) if found and found["cases"] else None
 
 
 def _sizes(items: list[str]) -> dict[str, int]:

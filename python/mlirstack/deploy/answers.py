@@ -17,6 +17,7 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from mlirstack.bundle.golden import (
+    OF_CPU,
     SMALL_BYTES,
     Drawn,
     Golden,
@@ -30,8 +31,11 @@ from mlirstack.bundle.golden import (
 )
 from mlirstack.bundle.torch_arrays import array_of, tensor_of
 from mlirstack.compare.accuracy import EAGER_FACTOR, ELEMENT_FACTOR, TF32, TOLERANCES, Tolerance, compare_leaf
-from mlirstack.errors import UsageError
-from mlirstack.frontend.program import Signature
+from mlirstack.compare.bisect.subject import drawn_inputs
+from mlirstack.errors import MlirstackError, UsageError
+from mlirstack.frontend.program import Program, Signature
+from mlirstack.lowering import LowerOptions, build_program
+from mlirstack.targets.callable import CompiledFunction
 
 PRECISE_LIMIT = 256 << 20  # bytes of parameters; larger models are not copied to float64
 
@@ -69,6 +73,21 @@ def golden_of(
             outputs.append(_output(what, position, e, p, arrays, f"{number}", at, after=after))
         described.append(GoldenCase(name, _inputs(values, from_seed, arrays, number), tuple(outputs)))
     return Golden(precision, tuple(described), arrays)
+
+
+def golden_of_program(program: Program, *, seed: int = 0) -> Golden:
+    """Answers of a program that was read from a file and has no eager: target ``cpu`` gives them, on inputs that are drawn.
+
+    Where that target cannot compile or run it, there are none, and the reason in their place.
+    """
+    try:
+        lowering, artifact, _ = build_program(program, LowerOptions("cpu", explain=False))
+        executable = lowering.target.load(artifact, program.signature, program.parameters)
+        function = CompiledFunction(executable, program.signature, program.parameters)
+        golden = golden_of(function, drawn_inputs(program.signature, seed), {}, program.signature, seed=seed)
+    except MlirstackError as error:
+        return Golden(OF_CPU, (), {}, f"target cpu, whose answers they would be: {error.message}")
+    return replace(golden, precision=OF_CPU)
 
 
 def other_sizes(leaves: Leaves, signature: Signature) -> dict[str, int]:

@@ -18,11 +18,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from mlirstack.bundle.golden import Golden, read_golden
+from mlirstack.bundle.golden import Golden
 from mlirstack.bundle.load import load_entry
-from mlirstack.bundle.manifest import GOLDEN, Manifest
+from mlirstack.bundle.manifest import Manifest
 from mlirstack.bundle.select import candidates, matches
-from mlirstack.bundle.store import open_bundle
+from mlirstack.bundle.store import open_bundle, stored_golden
 from mlirstack.bundle.torch_arrays import tensor_of
 from mlirstack.bundle.verify import run_case, structure_inputs
 from mlirstack.compare.inductor import compile_inductor
@@ -108,9 +108,7 @@ def bench(
     nothing runs here, :class:`BundleError` for a bundle without golden inputs.
     """
     manifest = open_bundle(path)
-    if manifest.golden is None:
-        raise BundleError(f"bundle {path} holds no golden inputs to call it with", hint="build it from a torch model")
-    golden = read_golden(path / GOLDEN, manifest.golden)
+    golden = stored_golden(path, manifest)
     found = [c for c in candidates(manifest) if device is None or matches(c.entry, device)]
     runnable = [c.entry for c in found if not c.lacks]
     if not runnable:

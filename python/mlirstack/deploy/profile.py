@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from mlirstack.bundle.golden import read_golden
 from mlirstack.bundle.load import load
-from mlirstack.bundle.manifest import GOLDEN, PARAMETERS
+from mlirstack.bundle.manifest import PARAMETERS
+from mlirstack.bundle.store import stored_golden
 from mlirstack.bundle.torch_arrays import array_of
 from mlirstack.deploy.bench import Kernel, golden_call, gpu_kernels
-from mlirstack.errors import BundleError, MissingDependencyError, MlirstackError, UsageError
+from mlirstack.errors import MissingDependencyError, MlirstackError, UsageError
 from mlirstack.frontend.program import ENTRY
 from mlirstack.passes.iree_archive import SCOPE
 from mlirstack.pipeline.tool import run_tool
@@ -39,9 +39,7 @@ def profile(path: Path, *, device: str | None = None) -> tuple[Kernel, ...]:
     given, :class:`MlirstackError` with their message where they fail.
     """
     model = load(path, device=device)
-    if model.manifest.golden is None:
-        raise BundleError(f"bundle {path} holds no golden inputs", hint="build it from a torch model")
-    golden = read_golden(path / GOLDEN, model.manifest.golden)
+    golden = stored_golden(path, model.manifest)
     if model.device.startswith("cuda"):  # IREE 3.13 has no profile of its own there
         call = golden_call(model.function, model.manifest, golden, model.device)
         call()

@@ -10,10 +10,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mlirstack.bundle.golden import Golden, read_golden
+from mlirstack.bundle.golden import Golden
 from mlirstack.bundle.load import LoadedModel, load_entry
-from mlirstack.bundle.manifest import GOLDEN, read_manifest, write_manifest
-from mlirstack.bundle.store import mapped_parameters
+from mlirstack.bundle.manifest import read_manifest, write_manifest
+from mlirstack.bundle.store import mapped_parameters, stored_golden
 from mlirstack.bundle.verify import run_case, structure_inputs
 from mlirstack.compare.timing import Effort, measure
 from mlirstack.errors import BundleError, MlirstackError, UsageError
@@ -93,9 +93,10 @@ def tune(
 
 def _golden(shared: Path) -> Golden:
     manifest = read_manifest(shared)
-    if manifest.golden is None:
-        raise UsageError("tuning needs golden inputs, which only torch models have", hint="build it without --tune")
-    return read_golden(shared / GOLDEN, manifest.golden)
+    try:
+        return stored_golden(shared, manifest)
+    except BundleError as error:
+        raise UsageError(f"tuning needs golden inputs: {error.message}", hint="build it without --tune") from None
 
 
 def _right(part: Path, shared: Path, golden: Golden, threads: int) -> LoadedModel:
