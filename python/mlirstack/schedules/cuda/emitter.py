@@ -54,6 +54,7 @@ class Emitter(Protocol):
 _EMITTERS = (
     "mlirstack.schedules.cuda.attention.attention:Attention",
     "mlirstack.schedules.cuda.convolution.convolution:Convolution",
+    "mlirstack.schedules.cuda.wgmma.gemm_pair:PairedGemm",
     "mlirstack.schedules.cuda.wgmma.gemm_skinny:SkinnyGemm",
     "mlirstack.schedules.cuda.wgmma.gemm_wgmma:WgmmaGemm",
     "mlirstack.schedules.cuda.product.gemm_mma:MmaGemm",

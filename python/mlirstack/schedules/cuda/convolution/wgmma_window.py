@@ -83,7 +83,7 @@ class WindowCopies:
             pixels *= min(axis.size, axis.pixels * axis.taps)
         return (pixels * self.channels + self.match.product.n * self.match.product.k) * self.operands.bits // 8
 
-    def tensor_maps(self, problem: WgmmaProblem) -> tuple[TensorMapLayout, TensorMapLayout]:
+    def tensor_maps(self, problem: WgmmaProblem) -> Sequence[TensorMapLayout]:
         """Those of the image and of the weights."""
         tile, size = problem.tile, self.operands.bits // 8
         pixels = tile.rows // (2 if tile.shares_left else 1)
@@ -106,7 +106,7 @@ class WindowCopies:
         )  # fmt: skip
         return image, weights
 
-    def producer(self, block: WgmmaBlock, maps: tuple[Any, Any]) -> Producer:
+    def producer(self, block: WgmmaBlock, maps: Sequence[Any]) -> Producer:
         """What keeps the ring full."""
         return WindowProducer(block, maps, self)
 
@@ -114,7 +114,7 @@ class WindowCopies:
 class WindowProducer(Producer):
     """Copies pixels under the taps of a window, and the taps' weights."""
 
-    def __init__(self, block: WgmmaBlock, maps: tuple[Any, Any], copies: WindowCopies) -> None:
+    def __init__(self, block: WgmmaBlock, maps: Sequence[Any], copies: WindowCopies) -> None:
         super().__init__(block, maps)
         self._copies = copies
 

@@ -57,13 +57,14 @@ class Matrix:
 
 @dataclass(frozen=True)
 class Result:
-    """A value computed earlier: output ``output`` of step ``step``; step -1 is the product itself."""
+    """A value computed earlier: output ``output`` of step ``step``; -1 is the product itself, -2 a second one beside it."""
 
     step: int
     output: int = 0
 
 
 PRODUCT = Result(-1)
+SECOND = Result(-2)
 Source = Any  # an Access, a Result, a constant MLIR scalar, or None: not read
 
 
@@ -149,19 +150,21 @@ def match_contraction(graph: KernelGraph) -> Contraction | None:
     product = product_around(graph, roles, body)
     if product is None:
         return None
-    a, b = (_matrix(roles, number, body.signed[number]) for number in (roles.first, 1 - roles.first))
+    a, b = (matrix_of(roles, number, body.signed[number]) for number in (roles.first, 1 - roles.first))
     return Contraction(**{field.name: getattr(product, field.name) for field in fields(product)}, a=a, b=b)
 
 
-def product_around(graph: KernelGraph, roles: Roles, body: Body, absorbed: Sequence[Node] = ()) -> Product | None:
+def product_around(
+    graph: KernelGraph, roles: Roles, body: Body, absorbed: Sequence[Node] = (), second: Node | None = None
+) -> Product | None:
     """The product whose loops have these roles, with everything around it; None where something cannot be followed.
 
-    ``absorbed``: nodes that are part of a factor.
+    ``absorbed``: nodes that are part of a factor.  ``second``: another product of the same loops, which steps may read too.
     """
-    return _Builder(graph, roles, body, absorbed).build()
+    return _Builder(graph, roles, body, absorbed, second).build()
 
 
-def _matrix(roles: Roles, number: int, signed: bool) -> Matrix:
+def matrix_of(roles: Roles, number: int, signed: bool) -> Matrix:
     operand = roles.node.inputs[number]
     strides = loop_strides(operand, len(roles.node.sizes))
     assert strides is not None and operand.tensor is not None
@@ -176,8 +179,9 @@ def _matrix(roles: Roles, number: int, signed: bool) -> Matrix:
 class _Builder:
     """Follows the graph from the product to the outputs, and from extra operands back to their tensors."""
 
-    def __init__(self, graph: KernelGraph, roles: Roles, body: Body, absorbed: Sequence[Node]) -> None:
+    def __init__(self, graph: KernelGraph, roles: Roles, body: Body, absorbed: Sequence[Node], second: Node | None) -> None:
         self._graph = graph
+        self._products = (roles.node,) if second is None else (roles.node, second)
         self._absorbed = frozenset(absorbed)
         self._roles = roles
         self._body = body
@@ -193,12 +197,15 @@ class _Builder:
         initial = self._initial(node.initial[0], loops)
         if initial is False:
             return None
-        self._places[operand.tensor] = (PRODUCT, loops)
+        for product, result in zip(self._products, (PRODUCT, SECOND), strict=False):
+            sums = product.outputs[0].tensor
+            assert sums is not None
+            self._places[sums] = (result, loops)
         for other in self._graph.nodes:
             if any(o.tensor in self._places for o in other.inputs) and not self._follow(other):
                 return None
         outputs = self._outputs()
-        used = {step.node for step in self._steps} | {node} | self._absorbed
+        used = {step.node for step in self._steps} | {*self._products} | self._absorbed
         if outputs is None or any(other not in used for other in self._graph.nodes):
             return None
         return Product(
@@ -274,13 +281,13 @@ class _Builder:
         for position, operand in enumerate(node.outputs):
             assert operand.tensor is not None
             dims = tuple(None if d is None else loops[d] for d in operand.dims)
-            if any(s.step == -1 or self._depends(s.step) for s in sources if isinstance(s, Result)):
+            if any(s.step < 0 or self._depends(s.step) for s in sources if isinstance(s, Result)):
                 self._places[operand.tensor] = (Result(number, position), dims)
         return number
 
     def _depends(self, step: int) -> bool:
         """Does a step depend on the product?"""
-        return any(isinstance(s, Result) and (s.step == -1 or self._depends(s.step)) for s in self._steps[step].sources)
+        return any(isinstance(s, Result) and (s.step < 0 or self._depends(s.step)) for s in self._steps[step].sources)
 
     def _operand(self, operand: Operand, loops: Loops) -> Source:
         if operand.tensor is None:
@@ -298,7 +305,7 @@ class _Builder:
         if tensor.producer is None:
             return self._roles.access(tensor, self._strides(tensor, loops))
         node = tensor.producer
-        if node is self._roles.node:
+        if node in self._products:
             return False
         number = next(i for i, o in enumerate(node.outputs) if o.tensor is tensor)
         own: list[int | None] = [None] * len(node.sizes)
@@ -351,6 +358,13 @@ def _leaving(graph: KernelGraph) -> list[Tensor]:
 def _is_constant(value: Any) -> bool:
     producer = functions.defining_op(value)
     return producer is not None and producer.name == "arith.constant"
+
+
+def starts_at_zero(node: Node) -> bool:
+    """Does a sum start from the constant zero?"""
+    (initial,) = node.initial
+    producer = None if initial is None or isinstance(initial, Tensor) else functions.defining_op(initial)
+    return producer is not None and producer.name == "arith.constant" and _is_zero(producer.attributes["value"])
 
 
 def _is_zero(attribute: Any) -> bool:

@@ -17,7 +17,7 @@ from mlirstack.schedules.cuda.instructions import vectors
 from mlirstack.schedules.cuda.instructions.approximate import Approximation
 from mlirstack.schedules.cuda.kernel import Kernel
 from mlirstack.schedules.cuda.product.access import Access, Digits
-from mlirstack.schedules.cuda.product.contraction import PRODUCT, Product, Result, Source, Step
+from mlirstack.schedules.cuda.product.contraction import PRODUCT, SECOND, Product, Result, Source, Step
 from mlirstack.schedules.cuda.values import Bool, Float, Int
 
 _MAX_OFFSET = 2**31  # elements that a 32-bit offset reaches
@@ -88,11 +88,15 @@ class Tile:
     def apply(self, accumulators: Sequence[Any], row: Int, column: Int) -> list[list[Any]]:
         """Per output, the MLIR values for the columns ``column``, ``column + 1``, … of ``row`` (i32).
 
-        ``accumulators``: MLIR values or :class:`Float`, f32 (f64, or i32 for integers); their number, 1, 2, 4 or 8, divides
-        ``column``.  Rows and columns beyond the edge give values that mean nothing; nothing beyond the edge is read.
+        ``accumulators``: MLIR values or :class:`Float`, f32 (f64, or i32 for integers), or of two products a tuple of both;
+        their number, 1, 2, 4 or 8, divides ``column``.  Rows and columns beyond the edge give values that mean nothing;
+        nothing beyond the edge is read.
         """
         count = len(accumulators)
         values: dict[Result, list[Any]] = {}
+        if isinstance(accumulators[0], tuple):
+            accumulators, second = zip(*accumulators, strict=True)
+            values[SECOND] = [self._product(getattr(a, "value", a), None) for a in second]
         initial = self._source(self._contraction.initial, values, row, column, count)
         values[PRODUCT] = [
             self._product(getattr(a, "value", a), start) for a, start in zip(accumulators, initial, strict=True)

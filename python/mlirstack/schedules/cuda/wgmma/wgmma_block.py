@@ -101,7 +101,7 @@ class WgmmaBlock:
         place, tile = self._raster.place(work), self.tile
         row = place.row * 2 + self._down if tile.shares_right else place.row
         column = place.column * 2 + self._across if tile.shares_left else place.column
-        return Place(row * tile.rows, column * tile.columns, place.batch)
+        return Place(row * self.problem.result_rows, column * self.problem.result_columns, place.batch)
 
     def left_share(self) -> Share | None:
         """Which half of the left factor this block copies, and for whom; None where it shares none."""

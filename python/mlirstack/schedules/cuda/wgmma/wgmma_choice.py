@@ -16,6 +16,7 @@ from mlirstack.schedules.cuda.instructions.hopper import SWIZZLE, WGMMA_ROWS
 from mlirstack.schedules.cuda.instructions.tensor_core import Operands
 from mlirstack.schedules.cuda.product.contraction import Contraction
 from mlirstack.schedules.cuda.product.padded_factor import copied_bytes
+from mlirstack.schedules.cuda.product.paired import Pair
 from mlirstack.schedules.cuda.wgmma.wgmma_tile import WgmmaProblem, WgmmaTile, loadable
 
 _ROWS = (64, 128, 256)
@@ -91,10 +92,11 @@ def _fitted(contraction: Contraction, rows: int, split: int, device: Device) -> 
     With a factor whose rows are contiguous there are none: it comes in boxes of 64 rows.
     """
     down = ceil(contraction.m / rows) * contraction.batch * split
+    factors = 2 if isinstance(contraction, Pair) else 1
     for rounds in _FITTED_ROUNDS if contraction.b.k_major else ():
         across = device.multiprocessors * rounds // down
-        for step in (8, 16) if across else ():  # halves of a shared factor are multiples of 8, too
-            columns = ceil(contraction.n / across / step) * step
+        for step in (8, 16, 32) if across else ():  # halves of a shared factor are multiples of 8, too; boxes have 32
+            columns = ceil(contraction.n / across / step) * step * factors
             if _FITTED_LEAST <= columns < 256:
                 yield columns
 
@@ -164,7 +166,8 @@ def _factor_bytes(problem: WgmmaProblem, *, at_once: bool) -> int:
     """What must be read of the factors, and a share of what several tiles read ``at_once``: it is still on its way then."""
     contraction, (down, across) = problem.contraction, problem.tiles
     read = 0.0
-    for matrix, readers in ((problem.left, across), (problem.right, down)):
+    beside = [] if problem.other is None else [(problem.other, across if problem.swapped else down)]
+    for matrix, readers in ((problem.left, across), (problem.right, down), *beside):
         read += matrix.rows * vectors.bytes_of(matrix.element) * (1 + (_READ_AGAIN if at_once and readers > 1 else 0.0))
     return int(read * contraction.k * contraction.batch)
 
@@ -182,9 +185,9 @@ def _is_sensible(problem: WgmmaProblem, device: Device) -> bool:
     tile = problem.tile
     if tile.pingpong and problem.work * tile.cluster <= device.multiprocessors:
         return False
-    if tile.shares_left and ceil(problem.right.rows / tile.columns) < 2:
+    if tile.shares_left and ceil(problem.right.rows / problem.result_columns) < 2:
         return False
-    if tile.shares_right and ceil(problem.left.rows / tile.rows) < 2:
+    if tile.shares_right and ceil(problem.left.rows / problem.result_rows) < 2:
         return False
     fills = problem.work * tile.cluster > device.multiprocessors  # and blocks that share K do not stay for another tile
     return tile.split == 1 or (problem.steps >= 4 * tile.split and not fills)

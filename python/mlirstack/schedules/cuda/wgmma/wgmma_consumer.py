@@ -34,8 +34,11 @@ class Consumer:
         self._epilogue = epilogue
         self._thread = Thread(number, own, own // 32, own % 32)
         part = block.kernel.integer(0) if tile.pingpong else number
-        self._row = part // tile.warpgroups[1] * (tile.blocks * hopper.WGMMA_ROWS)
-        self._column = part % tile.warpgroups[1] * tile.warpgroup_columns
+        down, across = part // tile.warpgroups[1], part % tile.warpgroups[1]
+        # Where this warpgroup's part begins, in the factors of a tile and in its results.
+        self._left_row, self._right_row = down * (tile.blocks * hopper.WGMMA_ROWS), across * tile.warpgroup_columns
+        self._row = down * (block.problem.result_blocks * hopper.WGMMA_ROWS)
+        self._column = across * block.problem.warpgroup_columns
         self._store = StoreTile(block.kernel, block.problem, output_maps, self._thread, block.shared)
 
     def run(self) -> None:
@@ -89,8 +92,8 @@ class Consumer:
         kernel, block, ring = self._kernel, self._block, self._block.ring
         problem, tile = block.problem, block.tile
         base = hopper.shared_address(kernel, block.shared)
-        left = base + self._row * hopper.SWIZZLE
-        right = base + self._column * hopper.SWIZZLE + problem.left_bytes
+        left = base + self._left_row * hopper.SWIZZLE
+        right = base + self._right_row * hopper.SWIZZLE + problem.left_bytes
         low, high = block.k_range()
 
         def step(number: Int, index: Int, phase: Int, *sums: Any) -> Sequence[Any]:
@@ -143,6 +146,8 @@ class Consumer:
     def _finish(self, sums: Sequence[Sequence[Any]], place: Place) -> None:
         """Epilogue and stores of a tile."""
         block, store = self._block, self._store
+        if block.problem.other is not None:
+            sums = self._paired(sums)
         row, column = place.row + self._row, place.column + self._column
         batch = place.batch if block.problem.contraction.batches else None
         if block.tile.split == 1:
@@ -153,3 +158,10 @@ class Consumer:
             store.write_pieces(pieces, self._epilogue.tile(batch), row, column)
 
         exchange(block, [value for values in sums for value in values], self._thread, finish)
+
+    def _paired(self, sums: Sequence[Sequence[Any]]) -> list[list[Any]]:
+        """Of a pair of products both sums of each element: of the halves of its columns, or of blocks of rows in turns."""
+        if self._block.problem.swapped:
+            return [list(zip(one, other, strict=True)) for one, other in zip(sums[::2], sums[1::2], strict=True)]
+        half = self._block.tile.accumulators // 2
+        return [list(zip(values[:half], values[half:], strict=True)) for values in sums]

@@ -29,16 +29,17 @@ def write_wgmma(
     copies = copies or MatrixCopies()
     tile, contraction = problem.tile, problem.contraction
     kernel = Kernel(function, threads=tile.threads, schedule=schedule, cluster=tile.cluster, min_blocks=1)
-    left, right = (
+    factors = [problem.left, problem.right, *([] if problem.other is None else [problem.other])]
+    maps = [
         kernel.tensor_map(matrix.tensor.value, layout)
-        for matrix, layout in zip((problem.left, problem.right), copies.tensor_maps(problem), strict=True)
-    )
+        for matrix, layout in zip(factors, copies.tensor_maps(problem), strict=True)
+    ]
     output_maps = [
         kernel.tensor_map(output.access.tensor.value, output_map(problem, output.access)) if staged else None
         for output, staged in zip(contraction.outputs, problem.staged, strict=True)
     ]
     down, across = tile.cluster_tiles  # where their number is odd, a tile of the last cluster lies beyond the edge
-    rows, columns = tile.rows * down, tile.columns * across
+    rows, columns = problem.result_rows * down, problem.result_columns * across
     if problem.swapped:
         rows, columns = columns, rows
     direct = [number for number, staged in enumerate(problem.staged) if not staged]
@@ -49,13 +50,13 @@ def write_wgmma(
 
     with kernel.body():
         block = WgmmaBlock(kernel, problem, steps, clusters)
-        block.begin([left, right, *(tensor_map for tensor_map in output_maps if tensor_map is not None)])
+        block.begin([*maps, *(tensor_map for tensor_map in output_maps if tensor_map is not None)])
         group = block.thread // hopper.WARPGROUP
 
         def produce() -> None:
             if registers:
                 hopper.set_registers(registers[0], more=False)
-            kernel.when(hopper.is_first_thread(block.thread), copies.producer(block, (left, right)).run)
+            kernel.when(hopper.is_first_thread(block.thread), copies.producer(block, maps).run)
 
         def consume() -> None:
             if registers:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from mlirstack.schedules.cuda.instructions import hopper
@@ -33,39 +33,44 @@ class Source:
 class FactorCopies(Protocol):
     """What the factors are, and who brings them."""
 
-    def tensor_maps(self, problem: WgmmaProblem) -> tuple[TensorMapLayout, TensorMapLayout]:
-        """Those of the left and of the right factor."""
+    def tensor_maps(self, problem: WgmmaProblem) -> Sequence[TensorMapLayout]:
+        """Those of the left and of the right factor, and of the other one of a pair."""
 
-    def producer(self, block: WgmmaBlock, maps: tuple[Any, Any]) -> Producer:
-        """What keeps the ring full; ``maps``: the kernel's tensor maps of both factors."""
+    def producer(self, block: WgmmaBlock, maps: Sequence[Any]) -> Producer:
+        """What keeps the ring full; ``maps``: the kernel's tensor maps of the factors."""
 
 
 class MatrixCopies:
-    """Both factors are matrices."""
+    """All factors are matrices."""
 
-    def tensor_maps(self, problem: WgmmaProblem) -> tuple[TensorMapLayout, TensorMapLayout]:
+    def tensor_maps(self, problem: WgmmaProblem) -> Sequence[TensorMapLayout]:
         """See :class:`FactorCopies`."""
         tile = problem.tile
-        return (
-            factor_map(problem, problem.left, tile.rows, shared_by_two=tile.shares_left),
-            factor_map(problem, problem.right, tile.columns, shared_by_two=tile.shares_right),
-        )
+        left = factor_map(problem, problem.left, problem.result_rows, shared_by_two=tile.shares_left)
+        right = factor_map(problem, problem.right, problem.result_columns, shared_by_two=tile.shares_right)
+        if problem.other is None:
+            return left, right
+        return left, right, left if problem.swapped else right  # the same but for the address
 
-    def producer(self, block: WgmmaBlock, maps: tuple[Any, Any]) -> Producer:
+    def producer(self, block: WgmmaBlock, maps: Sequence[Any]) -> Producer:
         """See :class:`FactorCopies`."""
         return Producer(block, maps)
 
 
 class Producer:
-    """Copies the tiles of ``block``; ``maps``: tensor maps of the left and of the right factor."""
+    """Copies the tiles of ``block``; ``maps``: tensor maps of the left and of the right factor, and of the other one."""
 
-    def __init__(self, block: WgmmaBlock, maps: tuple[Any, Any]) -> None:
-        problem, tile = block.problem, block.tile
+    def __init__(self, block: WgmmaBlock, maps: Sequence[Any]) -> None:
+        problem = block.problem
+        rows, columns = problem.result_rows, problem.result_columns
         self._block = block
-        self._left = Source(problem.left, problem.left_shared, maps[0], tile.rows, 0, block.left_share())
-        self._right = Source(
-            problem.right, problem.right_shared, maps[1], tile.columns, problem.left_bytes, block.right_share()
-        )
+        self._left = Source(problem.left, problem.left_shared, maps[0], rows, 0, block.left_share())
+        self._right = Source(problem.right, problem.right_shared, maps[1], columns, problem.left_bytes, block.right_share())
+        self._lefts, self._rights = [self._left], [self._right]
+        if problem.other is not None:
+            beside = self._lefts if problem.swapped else self._rights
+            further = beside[0].offset + beside[0].rows * hopper.SWIZZLE
+            beside.append(replace(beside[0], matrix=problem.other, tensor_map=maps[2], offset=further))
 
     def run(self) -> None:
         """By one thread: all steps of all tiles of this block."""
@@ -80,8 +85,10 @@ class Producer:
                 stage = Stage(index, phase)
                 ring.wait_empty(stage)
                 hopper.arrive_expecting(kernel, ring.full(index), block.problem.stage_bytes)
-                self._copy(self._left, index, step, place.row, axes)
-                self._copy(self._right, index, step, place.column, axes)
+                for source in self._lefts:
+                    self._copy(source, index, step, place.row, axes)
+                for source in self._rights:
+                    self._copy(source, index, step, place.column, axes)
                 following = ring.next(stage)
                 return following.index, following.phase
 

@@ -60,27 +60,26 @@ class StoreTile:
         outputs = problem.contraction.outputs
         self._bytes = [vectors.bytes_of(output.access.tensor.element) for output in outputs]
         staged = [size for size, out in zip(self._bytes, output_maps, strict=True) if out]
-        columns = problem.tile.warpgroup_columns
-        self._boxes_of_tile = problem.tile.blocks * sum(columns * size // problem.box_row(size) for size in staged)
+        columns = problem.warpgroup_columns
+        self._boxes_of_tile = problem.result_blocks * sum(columns * size // problem.box_row(size) for size in staged)
 
     def write(self, sums: Sequence[Sequence[Any]], epilogue: Tile, row: Int, column: Int, batch: Sequence[Int]) -> None:
-        """``sums``: accumulators of each block of 64 rows; ``row``, ``column``: where the warpgroup's part begins.
-
-        ``batch``: the index along each batch axis.
+        """``sums``: accumulators of each block of 64 rows, or pairs of them; ``row``, ``column``: where the warpgroup's part
+        begins.  ``batch``: the index along each batch axis.
         """
-        thread, tile = self._thread, self._problem.tile
+        thread, problem = self._thread, self._problem
         if not any(self._maps):
             flat = [value for values in sums for value in values]
-            self.write_pieces([(i, flat[4 * i : 4 * i + 4]) for i in range(tile.pieces)], epilogue, row, column)
+            self.write_pieces([(i, flat[4 * i : 4 * i + 4]) for i in range(len(flat) // 4)], epilogue, row, column)
             return
         self._boxes = 0
-        columns = [column + (thread.column + group) for group in range(0, tile.warpgroup_columns, _GROUP)]
-        first_rows = [row + block * hopper.WGMMA_ROWS for block in range(tile.blocks)]
+        columns = [column + (thread.column + group) for group in range(0, problem.warpgroup_columns, _GROUP)]
+        first_rows = [row + block * hopper.WGMMA_ROWS for block in range(problem.result_blocks)]
         rows = [[first + (thread.row + half) for half in _HALVES] for first in first_rows]
         # One output needs no more than half a box at a time: fewer registers.  Boxes of several would be open at once.
-        halved = len(self._maps) == 1 or tile.warpgroup_columns % STORE_COLUMNS
+        halved = len(self._maps) == 1 or problem.warpgroup_columns % STORE_COLUMNS
         groups = STORE_COLUMNS // _GROUP // (2 if halved else 1)
-        chunks = [(block, group) for block in range(tile.blocks) for group in range(0, len(columns), groups)]
+        chunks = [(block, group) for block in range(problem.result_blocks) for group in range(0, len(columns), groups)]
         for position, (block, group) in enumerate(chunks):
             for ahead, start in chunks[position : position + 2]:  # the next chunk's operands arrive during this one
                 for own_row, place in product(rows[ahead], columns[start : start + groups]):
@@ -103,7 +102,7 @@ class StoreTile:
 
         Where factors are swapped, rows of the wgmma are columns of the outputs, and values are stored one by one.
         """
-        thread, groups = self._thread, self._problem.tile.warpgroup_columns // _GROUP
+        thread, groups = self._thread, self._problem.warpgroup_columns // _GROUP
         blocks = sorted({number // groups for number, _ in pieces})
         rows = {block: [row + (thread.row + (block * hopper.WGMMA_ROWS + half)) for half in _HALVES] for block in blocks}
         used = sorted({number % groups for number, _ in pieces})
