@@ -124,14 +124,14 @@ TABLE = Stage("table", "table", (TabulateKernels(),), "per kernel: registers, sh
 PLAN = Stage("plan", "plan", (WritePlan(),), "launch plan: buffers, launches in order, constants, as the run time reads it")
 
 
-def _dispatches(arch: str, prefer: str, *, partial: bool = False) -> Stage:
+def _dispatches(arch: str, prefer: str, *, partial: bool = False, clusters: bool = True) -> Stage:
     return Stage(
         "dispatches",
         "linalg",
         (
             *SLICES,
             MergeReductions(),
-            FormDispatches(arch, prefer, partial),
+            FormDispatches(arch, prefer, partial, clusters),
             Pass("canonicalize"),
             Pass("cse"),
             # Repeated layers become one kernel, launched several times; it stands for the lines of all.
@@ -144,14 +144,14 @@ def _dispatches(arch: str, prefer: str, *, partial: bool = False) -> Stage:
     )
 
 
-def stages_around_kernels(arch: str, tf32: Sequence[str]) -> tuple[tuple[Stage, ...], tuple[Stage, ...]]:
+def stages_around_kernels(arch: str, tf32: Sequence[str], *, clusters: bool) -> tuple[tuple[Stage, ...], tuple[Stage, ...]]:
     """What another table needs to lower its own program around kernels of ours: the stages on tensors, up to ``dispatches``
-    with the rest left alone, and those from launches to the plan."""
+    with the rest left alone, and those from launches to the plan.  ``clusters``: can its run time launch them?"""
     graph = (
         prepared(*_BEFORE_HOISTING, keep_narrow=True),
         fused(*_tf32(tf32)),
         FLATTENED,
-        _dispatches(arch, "", partial=True),
+        _dispatches(arch, "", partial=True, clusters=clusters),
     )
     return graph, (_launched(arch), NVVM, LLVMIR, *_machine_code(arch))
 

@@ -74,17 +74,18 @@ def iree_cuda_pipeline(
     *,
     image: str = "cubin",
     maps: str = BY_BLOCKS,
+    clusters: bool = False,
     tf32: Sequence[str] = (),
 ) -> Pipeline:
     """The table of ``iree-cuda`` with our own kernels: dispatches as target ``cuda`` forms them, its stages from buffers to
     machine code for the kernels that its emitters write, and IREE's phases for the program around them.
 
     ``image`` is what is embedded (:class:`EmbedKernels`), ``maps`` who makes tensor maps (:class:`MakeTensorMaps`),
-    ``tf32`` the kinds of f32 ops that may be multiplied as TF32.
+    ``clusters``: may kernels be of clusters of blocks, ``tf32`` the kinds of f32 ops that may be multiplied as TF32.
     """
     _check_level(level)
     arch = KERNEL_ARCHITECTURES.get(settings.arch, settings.arch)
-    graph, back = cuda.stages_around_kernels(arch, tf32)
+    graph, back = cuda.stages_around_kernels(arch, tf32, clusters=clusters)
     split = Stage(
         "kernels",
         "linalg",

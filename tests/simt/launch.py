@@ -22,6 +22,7 @@ from . import (  # noqa: F401
     bulk,
     control,
     copies,
+    device_maps,
     floats,
     integers,
     masked,

@@ -39,7 +39,7 @@ class TensorMap:
         """Bytes of an element."""
         return _ELEMENT_BYTES[self.element]
 
-    def _check(self, address: int) -> None:
+    def check(self, address: int) -> None:
         """What the driver refuses: cuTensorMapEncodeTiled."""
         inner = self.box[0] * self.element_bytes
         wrong = {
@@ -77,7 +77,7 @@ class TensorMap:
 
     def place(self, memory: Memory, address: int) -> Any:
         """An object in memory for this map over the buffer at ``address``; returns a pointer to it."""
-        self._check(address)
+        self.check(address)
         where = memory.allocate(BYTES, "tensor map", 64)
         memory.tensor_maps[where] = replace(self, array=None, address=address)
         return np.int64(where)

@@ -28,13 +28,14 @@ class FormDispatches(PythonPass):
     allocate, and take views; every kernel says which emitter writes it for ``arch`` and with which parameters.
 
     ``prefer`` names an emitter that gets whatever it takes.  With ``partial``, another compiler lowers the rest: ops that no
-    emitter takes, and those of ``@prepare``, stay as they are.
+    emitter takes, and those of ``@prepare``, stay as they are; ``clusters``: can its run time launch clusters of blocks?
     """
 
     name = "mlirstack-form-dispatches"
     arch: str = DEFAULT_ARCH
     prefer: str = ""
     partial: bool = False
+    clusters: bool = True
 
     def apply(self, module: Any) -> None:
         device = device_of(self.arch)
@@ -42,7 +43,7 @@ class FormDispatches(PythonPass):
         entries = [entry for entry in functions.entry_points(module) if len(entry.regions[0].blocks) == 1]
         if self.partial:
             # Another run time makes no tensor maps, and what the device makes are those over tiles.
-            device = replace(device, image_maps=False)
+            device = replace(device, image_maps=False, clusters=self.clusters)
             entries = [entry for entry in entries if functions.name_of(entry) != abi.PREPARE]
         choosers = _choosers(device, self.prefer)
         # All claims first: what @main needs of @prepare can be seen only while that still holds ops, not kernels.

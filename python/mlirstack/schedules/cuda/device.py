@@ -30,6 +30,7 @@ class Device:
     registers_per_multiprocessor: int = 65536
     blocks_per_multiprocessor: int = 24
     image_maps: bool = True  # can launches be given tensor maps over the pixels of images?
+    clusters: bool = True  # can launches be of clusters of blocks, where the hardware has them?
 
     @property
     def capability(self) -> int:
@@ -45,6 +46,11 @@ class Device:
     def has_tma(self) -> bool:
         """Has it the bulk tensor copy engine?"""
         return self.capability >= 90
+
+    @property
+    def has_clusters(self) -> bool:
+        """Can kernels be launched in clusters of blocks that share their shared memory?"""
+        return self.clusters and self.capability >= 90
 
     @property
     def has_fp8_mma(self) -> bool:

@@ -167,7 +167,7 @@ def _clustered(plan: RowPlan, shape: Shape, device: Device) -> list[Shape]:
     Two blocks of 512 threads fit on a multiprocessor, so that one reads while the other waits for its cluster.
     """
     length = plan.column_count // shape.vector
-    if device.capability < 90 or not plan.along_columns or length < 4096:
+    if not device.has_clusters or not plan.along_columns or length < 4096:
         return []
     words = sum(max(1, vectors.bytes_of(a.tensor.element) // 4) for a in plan.full_reads)
     found = []
