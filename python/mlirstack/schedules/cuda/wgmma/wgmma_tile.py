@@ -17,6 +17,7 @@ from mlirstack.schedules.cuda.instructions.tensor_core import Operands
 from mlirstack.schedules.cuda.kernel import TensorMapLayout
 from mlirstack.schedules.cuda.product.access import Access
 from mlirstack.schedules.cuda.product.contraction import Contraction, Matrix
+from mlirstack.schedules.cuda.product.paired import Pair
 
 _SWIZZLED_ROWS = 8  # of 128 bytes: what the swizzle permutes
 STORE_COLUMNS = 64  # columns of the epilogue that are computed before they are stored, at most
@@ -125,6 +126,8 @@ class WgmmaProblem:
     """A matrix product as tensor cores compute it: ``left`` gives the 64 rows of a wgmma, ``right`` its columns.
 
     ``swapped``: left is the contraction's B, so that the few rows of A become columns of a wgmma, which has as few as 8.
+    Of a :class:`Pair` of products, one half of a tile's columns (swapped: of its rows) are those of B, the other half those
+    of the other factor, and the results are as many as one half: every thread has both sums of its elements.
     """
 
     contraction: Contraction
@@ -141,6 +144,31 @@ class WgmmaProblem:
     def right(self) -> Matrix:
         """The factor whose rows are columns of a wgmma."""
         return self.contraction.a if self.swapped else self.contraction.b
+
+    @property
+    def other(self) -> Matrix | None:
+        """The second factor of a pair of products, which lies beside B."""
+        return self.contraction.other if isinstance(self.contraction, Pair) else None
+
+    @property
+    def result_rows(self) -> int:
+        """Rows of results of a tile."""
+        return self.tile.rows // (2 if self.other is not None and self.swapped else 1)
+
+    @property
+    def result_columns(self) -> int:
+        """Columns of results of a tile."""
+        return self.tile.columns // (1 if self.other is None or self.swapped else 2)
+
+    @property
+    def result_blocks(self) -> int:
+        """Blocks of 64 rows of results of a warpgroup."""
+        return self.tile.blocks // (2 if self.other is not None and self.swapped else 1)
+
+    @property
+    def warpgroup_columns(self) -> int:
+        """Columns of results of a warpgroup."""
+        return self.result_columns // self.tile.warpgroups[1]
 
     @property
     def left_shared(self) -> SharedOperand:
@@ -160,8 +188,8 @@ class WgmmaProblem:
     @property
     def tiles(self) -> tuple[int, int]:
         """Tiles of clusters along rows and columns."""
-        rows, columns = self.tile.cluster_tiles
-        return -(-self.left.rows // (self.tile.rows * rows)), -(-self.right.rows // (self.tile.columns * columns))
+        down, across = self.tile.cluster_tiles
+        return -(-self.left.rows // (self.result_rows * down)), -(-self.right.rows // (self.result_columns * across))
 
     @property
     def work(self) -> int:
@@ -216,7 +244,7 @@ class WgmmaProblem:
     @cached_property
     def staged(self) -> tuple[bool, ...]:
         """Per output: does it go through shared memory and the copy engine?"""
-        whole = self.tile.split == 1 and self.tile.warpgroup_columns % (STORE_COLUMNS // 2) == 0
+        whole = self.tile.split == 1 and self.warpgroup_columns % (STORE_COLUMNS // 2) == 0
         return tuple(
             not self.swapped and whole and copyable_output(self.contraction, output.access)
             for output in self.contraction.outputs
@@ -224,7 +252,7 @@ class WgmmaProblem:
 
     def box_row(self, size: int) -> int:
         """Bytes of a row of a box on its way out, of elements of ``size`` bytes: a warpgroup's columns are whole boxes."""
-        return SWIZZLE if self.tile.warpgroup_columns * size % SWIZZLE == 0 else SWIZZLE // 2
+        return SWIZZLE if self.warpgroup_columns * size % SWIZZLE == 0 else SWIZZLE // 2
 
     def fits(self, device: Device) -> bool:
         """Can the kernel be written, and does a block fit on the device?"""
@@ -234,21 +262,31 @@ class WgmmaProblem:
         registers = tile.blocks * tile.accumulators <= (128 if tile.consumers <= 2 else 96)
         if tile.split > 1 and (self.operands.is_integer or tile.pingpong):
             return False  # sums travel as f32; a tile of one block has no room for turns
-        if not self._holds_whole_boxes() or not self._shares_whole_boxes():
+        if not self._holds_whole_boxes() or not self._shares_whole_boxes() or not self._holds_pairs():
             return False
         unit = 16 if self.operands.is_integer and tile.warpgroup_columns > 24 else 8  # wgmma's widths
         return registers and tile.warpgroup_columns % unit == 0 and self.shared_bytes <= device.shared_per_block
 
+    def _holds_pairs(self) -> bool:
+        """Has each thread both sums of its elements?"""
+        tile = self.tile
+        if self.other is None:
+            return True
+        if self.swapped:  # one warpgroup with 64 rows of either factor
+            return tile.split == 1 and (tile.consumers, tile.blocks) == (1, 2)
+        return tile.split == 1 and tile.warpgroups[1] == 1 and tile.columns % 16 == 0
+
     def _holds_whole_boxes(self) -> bool:
         """Where rows are contiguous, a tile has those of whole boxes.  Elements of other sizes are copied along K first."""
-        factors = ((self.left_shared, self.tile.rows), (self.right_shared, self.tile.columns))
+        factors = ((self.left_shared, self.result_rows), (self.right_shared, self.result_columns))
         return all(s.k_major or self.operands.bits != 16 or rows % s.block_rows == 0 for s, rows in factors)
 
     def _shares_whole_boxes(self) -> bool:
         """Has each of the two blocks that share a factor boxes of it to copy?  Along rows a box has 64 of them; along K a
         multiple of 8, after which the swizzle begins anew."""
         tile = self.tile
-        factors = ((tile.shares_left, self.left_shared, tile.rows), (tile.shares_right, self.right_shared, tile.columns))
+        rows, columns = self.result_rows, self.result_columns
+        factors = ((tile.shares_left, self.left_shared, rows), (tile.shares_right, self.right_shared, columns))
         return all(
             rows % (2 * (_SWIZZLED_ROWS if shared.k_major else shared.block_rows)) == 0
             for is_shared, shared, rows in factors
