@@ -91,8 +91,25 @@ class _Interpreter:
         kind = ir.RankedTensorType(op.results[0].type)
         if op.name == "tensor.empty":
             return [self._new(kind)]
+        if op.name in ("tensor.extract_slice", "tensor.insert_slice"):
+            return [self._slice(op, operands, kind)]
         assert op.name in ("tensor.expand_shape", "tensor.collapse_shape"), f"the interpreter does not know {op.name}"
         return [_Buffer(operands[0].address, kind)]
+
+    def _slice(self, op: Any, operands: list[Any], kind: Any) -> _Buffer:
+        """A part of rows, read where it lies as IREE does, or written into a copy of the whole."""
+        is_read = op.name == "tensor.extract_slice"
+        whole = operands[0] if is_read else operands[1]
+        offsets, sizes = (list(ir.DenseI64ArrayAttr(op.attributes[f"static_{name}"])) for name in ("offsets", "sizes"))
+        shape = list(whole.kind.shape)
+        assert sizes[1:] == shape[1:], "the interpreter knows slices without gaps"
+        start = int(offsets[0] * np.prod(shape[1:], dtype=int)) * _DTYPES[str(kind.element_type)].itemsize
+        if is_read:
+            return _Buffer(whole.address + start, kind)
+        copy = self._new(kind)
+        for target, source in ((copy.address, whole), (copy.address + start, operands[0])):
+            self._memory.copy(source.address + np.arange(source.bytes), target + np.arange(source.bytes), 1)
+        return copy
 
     def _dispatch(self, op: Any, operands: list[Any]) -> list[Any]:
         """Bindings are what is passed, then new results; a result that is tied takes the place of an operand."""

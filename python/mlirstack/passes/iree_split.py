@@ -20,6 +20,7 @@ from mlirstack.ir.ops import function, walk
 from mlirstack.ir.ops import functions as functions_of
 from mlirstack.ir.text import clone_module, module_bytecode
 from mlirstack.passes import abi, functions
+from mlirstack.passes.iree_alignment import copy_unaligned
 from mlirstack.passes.regions import clone_with
 from mlirstack.pipeline.step import PythonPass
 
@@ -31,6 +32,7 @@ OVERWRITTEN = "mlirstack.overwritten"  # function attribute: the arguments whose
 
 _ELEMENTS = frozenset({"f64", "f32", "f16", "bf16", "i64", "i32", "i16", "i8", "i1"})
 _SCALARS = frozenset({"index", "i64", "i32", "f32"})
+_INTO_SECOND = ("tensor.insert_slice", "bufferization.materialize_in_destination")
 _MOST_TENSORS = 14  # IREE binds 16 buffers at most to a dispatch; kernels may want memory of their own
 
 
@@ -41,7 +43,7 @@ class SplitProgram(PythonPass):
     ``mlirstack.program``; it computes itself what ``@prepare`` did, which IREE does once at load.
 
     Kernels that cannot be dispatches of IREE's (element types that it stores otherwise, too many tensors) go back into the
-    program.
+    program.  Slices that kernels cannot work on where they lie are copied (:mod:`mlirstack.passes.iree_alignment`).
     """
 
     name = "mlirstack-iree-split"
@@ -49,19 +51,24 @@ class SplitProgram(PythonPass):
     def apply(self, module: Any) -> None:
         _join_preparation(module)
         main = function(module, abi.MAIN)
-        for kernel in [f for f in functions_of(module) if KERNEL_ATTRIBUTE in f.attributes]:
-            if _can_be_dispatched(kernel):
-                kernel.attributes[DESTINATIONS] = ir.DenseI64ArrayAttr.get(_destinations(kernel))
-                kernel.attributes[OVERWRITTEN] = ir.DenseI64ArrayAttr.get(_overwritten(kernel))
-            else:
+        for kernel in _kernels(module):
+            if not _can_be_dispatched(kernel):
                 _inline_calls(main, kernel)
                 kernel.operation.erase()
+        copy_unaligned(main)
+        for kernel in _kernels(module):
+            kernel.attributes[DESTINATIONS] = ir.DenseI64ArrayAttr.get(_destinations(kernel))
+            kernel.attributes[OVERWRITTEN] = ir.DenseI64ArrayAttr.get(_overwritten(kernel))
         program = clone_module(module)
-        for kernel in [f for f in functions_of(program) if KERNEL_ATTRIBUTE in f.attributes]:
+        for kernel in _kernels(program):
             _declare(kernel)
         module.operation.attributes[PROGRAM] = _as_attribute(module_bytecode(program))
         for other in [f for f in functions_of(module) if KERNEL_ATTRIBUTE not in f.attributes]:
             other.operation.erase()
+
+
+def _kernels(module: Any) -> list[Any]:
+    return [f for f in functions_of(module) if KERNEL_ATTRIBUTE in f.attributes]
 
 
 def packed_program(module: Any) -> str:
@@ -142,7 +149,7 @@ def _destinations(kernel: Any) -> list[int]:
 def _written_argument(value: Any) -> int:
     while not isinstance(value.owner, ir.Block):
         op = value.owner.operation
-        if op.name == "tensor.insert_slice":
+        if op.name in _INTO_SECOND:
             value = op.operands[1]
         elif op.name.startswith("linalg."):
             value = op.operands[len(op.operands) - len(op.results) + ir.OpResult(value).result_number]
@@ -159,7 +166,7 @@ def _overwritten(kernel: Any) -> list[int]:
 
 def _is_destination(use: Any) -> bool:
     op = use.owner.operation
-    if op.name == "tensor.insert_slice":
+    if op.name in _INTO_SECOND:
         return bool(use.operand_number == 1)
     return op.name.startswith("linalg.") and use.operand_number >= len(op.operands) - len(op.results)
 
