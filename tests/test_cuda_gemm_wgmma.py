@@ -205,7 +205,8 @@ def test_aligned_outputs_leave_through_the_copy_engine_others_by_the_threads() -
     _, aligned = assembled(emitted(Product(256, 256, 256), WGMMA, HOPPER, tile(128, 128, 6)))
     _, ragged = assembled(emitted(Product(256, 257, 256), WGMMA, HOPPER, tile(128, 128, 6)))
     assert ("UTMASTG" in aligned, "STSM" in aligned) == (True, True)
-    assert ("UTMASTG" in ragged, "STG" in ragged) == (False, True)
+    assert ("UTMASTG" in ragged, "STSM" in ragged) == (False, True)
+    assert re.search(r"\bSTG\.E desc", ragged)  # words, not only single elements
 
 
 # --------------------------------------------------------------------------------------------------------------- emulator
@@ -249,6 +250,9 @@ TENSOR_CORE_CASES = [
     (Product(200, 264, 520), tile(64, 128, 3, split=2)),
     (Product(200, 264, 720, bias=True), tile(128, 128, 3, split=4)),
     (Product(260, 200, 136, residual=True), tile(64, 64, 3, multicast="both", consumers=1)),
+    (Product(130, 100, 520), tile(64, 64, 6, consumers=1)),  # several groups of wgmmas ahead
+    (Product(133, 137, 72, residual=True, bias=True), tile(128, 104, 3)),  # rows that begin between two words
+    (Product(70, 75, 72, result="f32", batch=(2,)), tile(64, 40, 3, consumers=1)),
     (Product(136, 200, 136, a="km", b="kn"), tile(128, 128, 3, multicast="both")),
     (
         Product(70, 192, 136, bias=True, result="f32"),

@@ -119,9 +119,10 @@ class Ring:
         wraps = following.equals(self.stages)
         return Stage(wraps.select(self.kernel.integer(0), following), wraps.select(stage.phase ^ 1, stage.phase))
 
-    def previous(self, stage: Stage) -> Int:
-        """Number of the buffer before."""
-        return stage.index.equals(0).select(self.kernel.integer(self.stages - 1), stage.index - 1)
+    def before(self, stage: Stage, distance: int) -> Int:
+        """Number of the buffer so many before, less than there are."""
+        wraps = stage.index < distance
+        return wraps.select(stage.index + (self.stages - distance), stage.index - distance)
 
     def wait_full(self, stage: Stage) -> None:
         """As a consumer: until the buffer is filled."""
@@ -243,6 +244,19 @@ def load_shared(kernel: Kernel, pointer: Any) -> list[Any]:
     text = "ld.shared.v4.f32 {$0, $1, $2, $3}, [$4];"
     quad = kernel.assembly(text, "=f,=f,=f,=f,r", [_address(kernel, pointer)], kind, has_side_effects=True)
     return [dialect("llvm").ExtractValueOp(kernel.f32, quad, ir.DenseI64ArrayAttr.get([i])).res for i in range(4)]
+
+
+def store_remote_word(kernel: Kernel, word: Any, address: Any, barrier: Any) -> None:
+    """As :func:`store_remote`, 32 bits."""
+    kernel.assembly(
+        "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b32 [$0], $2, [$1];",
+        "r,r,r", [_address(kernel, address), _address(kernel, barrier), word], has_side_effects=True,
+    )  # fmt: skip
+
+
+def load_shared_word(kernel: Kernel, pointer: Any) -> Any:
+    """The 32 bits that :func:`store_remote_word` brought, read after the wait for them and not before."""
+    return kernel.assembly("ld.shared.b32 $0, [$1];", "=r,r", [_address(kernel, pointer)], kernel.i32, has_side_effects=True)
 
 
 def store_matrix(pointer: Any, registers: Sequence[Int], *, transposed: bool = False) -> None:

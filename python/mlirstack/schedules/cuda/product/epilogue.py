@@ -148,6 +148,10 @@ class Tile:
         else:
             self._kernel.when(inside, write)
 
+    def address(self, output: int, row: Int, column: Int) -> Any:
+        """Where an element of an output lies; those of the columns after it follow."""
+        return self._address(self._contraction.outputs[output].access, row, column)
+
     # ------------------------------------------------------------------------------------------------------------- steps
 
     def _product(self, accumulator: Any, start: Any) -> Any:

@@ -22,6 +22,7 @@ from mlirstack.schedules.cuda.wgmma.wgmma_tile import WgmmaProblem, WgmmaTile, l
 _ROWS = (64, 128, 256)
 _COLUMNS = (64, 96, 128, 192, 256)
 _SPLITS = (2, 4)
+_MOST_BLOCKS = 8  # of a cluster, on every device
 _FITTED_ROUNDS = (1, 2, 3)  # of tiles, which are just so wide that they fill them
 _FITTED_LEAST = 32  # columns
 _PINGPONG = ((128, 128), (64, 256))  # rows, columns
@@ -104,7 +105,7 @@ def _fitted(contraction: Contraction, rows: int, split: int, device: Device) -> 
 def seconds(problem: WgmmaProblem, device: Device, factor_bytes: int | None = None) -> float:
     """The model's time; ``factor_bytes``: see :func:`candidates`."""
     tile, contraction = problem.tile, problem.contraction
-    rounds = ceil(problem.work / (device.multiprocessors // tile.cluster))
+    rounds = ceil(problem.work / problem.clusters_at_once(device))
     step = step_seconds(problem, device)
     if tile.multicast != "none" and rounds >= 3:
         step *= 1 - _MULTICAST_GAIN
@@ -183,11 +184,13 @@ def _is_sensible(problem: WgmmaProblem, device: Device) -> bool:
     """No turns without a tile for each warpgroup of a block; no multicast without a neighbour; no split where tiles fill the
     chip anyway, or without enough K for each block."""
     tile = problem.tile
-    if tile.pingpong and problem.work * tile.cluster <= device.multiprocessors:
+    if tile.pingpong and problem.work <= problem.clusters_at_once(device):
         return False
     if tile.shares_left and ceil(problem.right.rows / problem.result_columns) < 2:
         return False
     if tile.shares_right and ceil(problem.left.rows / problem.result_rows) < 2:
         return False
-    fills = problem.work * tile.cluster > device.multiprocessors  # and blocks that share K do not stay for another tile
+    if tile.cluster > _MOST_BLOCKS:
+        return False
+    fills = problem.work > problem.clusters_at_once(device)  # and blocks that share K do not stay for another tile
     return tile.split == 1 or (problem.steps >= 4 * tile.split and not fills)

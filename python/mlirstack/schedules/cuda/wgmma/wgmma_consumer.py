@@ -1,6 +1,6 @@
 """A consumer of a warp-specialised product: the warpgroup that multiplies what the ring holds, and finishes tiles.
 
-One group of wgmmas is always in flight: a stage is released when the group after its own has been started.  With
+Some groups of wgmmas are always in flight: a stage is released when those after its own have been started.  With
 ``pingpong`` two consumers take tiles in turns; they multiply one at a time, and each one's epilogue hides behind the other's
 main loop.
 """
@@ -8,6 +8,7 @@ main loop.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from mlirstack.schedules.cuda.instructions import hopper
@@ -16,8 +17,9 @@ from mlirstack.schedules.cuda.product.epilogue import Epilogue
 from mlirstack.schedules.cuda.values import Int
 from mlirstack.schedules.cuda.wgmma.raster import Place
 from mlirstack.schedules.cuda.wgmma.wgmma_block import WgmmaBlock
+from mlirstack.schedules.cuda.wgmma.wgmma_boxes import Thread
 from mlirstack.schedules.cuda.wgmma.wgmma_exchange import Pieces, exchange
-from mlirstack.schedules.cuda.wgmma.wgmma_store import StoreTile, Thread
+from mlirstack.schedules.cuda.wgmma.wgmma_store import StoreTile
 
 _TURN = 4  # the named barrier of consumer c's turn is 4 + c; 1 to 3 are the stores'
 _PAIR = 2 * hopper.WARPGROUP
@@ -95,6 +97,7 @@ class Consumer:
         left = base + self._left_row * hopper.SWIZZLE
         right = base + self._right_row * hopper.SWIZZLE + problem.left_bytes
         low, high = block.k_range()
+        ahead = tile.groups_ahead
 
         def step(number: Int, index: Int, phase: Int, *sums: Any) -> Sequence[Any]:
             here = Stage(index, phase)
@@ -102,8 +105,8 @@ class Consumer:
             offset = index * problem.stage_bytes
             results = self._multiply_stage(left + offset, right + offset, sums)
             hopper.wgmma_commit()
-            hopper.wgmma_wait(1)
-            kernel.when(number > low, lambda: self._release(ring.previous(here)))
+            hopper.wgmma_wait(ahead)
+            kernel.when(number >= low + ahead, lambda: self._release(ring.before(here, ahead)))
             following = ring.next(here)
             return following.index, following.phase, *results
 
@@ -111,7 +114,11 @@ class Consumer:
         index, phase, *sums = kernel.loop(low, high, 1, [stage.index, stage.phase, *zeros], step)
         hopper.wgmma_finish()
         after = Stage(index, phase)
-        self._release(ring.previous(after))
+        for distance in range(ahead, 0, -1):
+            if distance == 1:
+                self._release(ring.before(after, 1))
+            else:
+                kernel.when(high - low >= distance, partial(self._release, ring.before(after, distance)))
         return after, [hopper.accumulator_values(kernel, s, tile.accumulators, problem.operands) for s in sums]
 
     def _multiply_stage(self, left: Int, right: Int, sums: Sequence[Any]) -> list[Any]:

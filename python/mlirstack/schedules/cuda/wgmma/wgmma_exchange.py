@@ -14,7 +14,7 @@ from typing import Any
 from mlirstack.schedules.cuda.instructions import hopper
 from mlirstack.schedules.cuda.values import Float, Int
 from mlirstack.schedules.cuda.wgmma.wgmma_block import WgmmaBlock
-from mlirstack.schedules.cuda.wgmma.wgmma_store import Thread
+from mlirstack.schedules.cuda.wgmma.wgmma_boxes import Thread
 from mlirstack.schedules.cuda.wgmma.wgmma_tile import PIECE_BYTES
 
 Pieces = list[tuple[int, Sequence[Any]]]  # numbers of pieces, and their four values

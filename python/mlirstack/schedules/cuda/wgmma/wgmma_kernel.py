@@ -44,7 +44,7 @@ def write_wgmma(
         rows, columns = columns, rows
     direct = [number for number, staged in enumerate(problem.staged) if not staged]
     epilogue = Epilogue(kernel, contraction, tile_rows=rows, tile_columns=columns, stores=direct)
-    clusters = min(problem.work, device.multiprocessors // tile.cluster) if tile.split == 1 else problem.work
+    clusters = min(problem.work, problem.clusters_at_once(device)) if tile.split == 1 else problem.work
     steps = kernel.opaque(problem.steps)  # the main loops stay loops: unrolled, the producer would run out of registers
     registers = _REGISTERS.get(tile.consumers) if tile.blocks * tile.accumulators >= _MANY_ACCUMULATORS else None
 

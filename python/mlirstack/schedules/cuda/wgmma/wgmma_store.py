@@ -8,40 +8,17 @@ threads.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
 from mlirstack.schedules.cuda.instructions import hopper, vectors
 from mlirstack.schedules.cuda.kernel import Kernel
-from mlirstack.schedules.cuda.product.epilogue import Tile, pack_pair
-from mlirstack.schedules.cuda.values import Int, Number
+from mlirstack.schedules.cuda.product.epilogue import Tile
+from mlirstack.schedules.cuda.values import Int
+from mlirstack.schedules.cuda.wgmma.wgmma_boxes import GROUP, HALVES, RowStores, Run, Thread, write_box
 from mlirstack.schedules.cuda.wgmma.wgmma_tile import STORE_BUFFER, STORE_BUFFERS, STORE_COLUMNS, WgmmaProblem
 
-Run = Sequence[Any]  # values of two adjacent columns
-_HALVES = (0, 8)  # the two rows of a fragment that a thread has, relative to each other
-_GROUP = 8  # columns of a group of accumulators
 _RUNS_AHEAD = 16  # runs whose operands are loaded before the first is computed and stored
-
-
-@dataclass(frozen=True)
-class Thread:
-    """A thread of a consumer: its warpgroup (0, 1, …), and its number, warp and lane in it."""
-
-    warpgroup: Int
-    number: Int
-    warp: Int
-    lane: Int
-
-    @property
-    def row(self) -> Int:
-        """Row of the thread's first accumulator in a block of 64."""
-        return self.warp * 16 + (self.lane >> 2)
-
-    @property
-    def column(self) -> Int:
-        """Column of the thread's first accumulator in a group of 8."""
-        return (self.lane & 3) * 2
 
 
 class StoreTile:
@@ -59,6 +36,7 @@ class StoreTile:
         self._buffer: Any = None  # of the box in hand
         outputs = problem.contraction.outputs
         self._bytes = [vectors.bytes_of(output.access.tensor.element) for output in outputs]
+        self._rows = RowStores(kernel, problem, thread, shared)
         staged = [size for size, out in zip(self._bytes, output_maps, strict=True) if out]
         columns = problem.warpgroup_columns
         self._boxes_of_tile = problem.result_blocks * sum(columns * size // problem.box_row(size) for size in staged)
@@ -68,30 +46,33 @@ class StoreTile:
         begins.  ``batch``: the index along each batch axis.
         """
         thread, problem = self._thread, self._problem
-        if not any(self._maps):
+        if not any(self._maps) and not any(problem.gathered):
             flat = [value for values in sums for value in values]
             self.write_pieces([(i, flat[4 * i : 4 * i + 4]) for i in range(len(flat) // 4)], epilogue, row, column)
             return
         self._boxes = 0
-        columns = [column + (thread.column + group) for group in range(0, problem.warpgroup_columns, _GROUP)]
+        columns = [column + (thread.column + group) for group in range(0, problem.warpgroup_columns, GROUP)]
         first_rows = [row + block * hopper.WGMMA_ROWS for block in range(problem.result_blocks)]
-        rows = [[first + (thread.row + half) for half in _HALVES] for first in first_rows]
+        rows = [[first + (thread.row + half) for half in HALVES] for first in first_rows]
         # One output needs no more than half a box at a time: fewer registers.  Boxes of several would be open at once.
         halved = len(self._maps) == 1 or problem.warpgroup_columns % STORE_COLUMNS
-        groups = STORE_COLUMNS // _GROUP // (2 if halved else 1)
+        groups = STORE_COLUMNS // GROUP // (2 if halved else 1)
         chunks = [(block, group) for block in range(problem.result_blocks) for group in range(0, len(columns), groups)]
         for position, (block, group) in enumerate(chunks):
             for ahead, start in chunks[position : position + 2]:  # the next chunk's operands arrive during this one
                 for own_row, place in product(rows[ahead], columns[start : start + groups]):
                     epilogue.prefetch(own_row, place, 2)
             parts = []
-            for number in range(group, group + groups):
+            for number in range(group, min(group + groups, len(columns))):
                 pairs = (sums[block][4 * number : 4 * number + 2], sums[block][4 * number + 2 : 4 * number + 4])
                 parts.append([epilogue.apply(pair, rows[block][i], columns[number]) for i, pair in enumerate(pairs)])
             for output, out in enumerate(self._maps):
                 runs = [[half[output] for half in halves] for halves in parts]
                 if out is not None:
                     self._stage(output, runs, group, first_rows[block], column, batch)
+                    continue
+                if problem.gathered[output]:
+                    self._rows.write(output, runs, group, first_rows[block], column, epilogue)
                     continue
                 for place, halves in zip(columns[group : group + groups], runs, strict=True):
                     for own_row, run in zip(rows[block], halves, strict=True):
@@ -102,11 +83,11 @@ class StoreTile:
 
         Where factors are swapped, rows of the wgmma are columns of the outputs, and values are stored one by one.
         """
-        thread, groups = self._thread, self._problem.warpgroup_columns // _GROUP
+        thread, groups = self._thread, self._problem.warpgroup_columns // GROUP
         blocks = sorted({number // groups for number, _ in pieces})
-        rows = {block: [row + (thread.row + (block * hopper.WGMMA_ROWS + half)) for half in _HALVES] for block in blocks}
+        rows = {block: [row + (thread.row + (block * hopper.WGMMA_ROWS + half)) for half in HALVES] for block in blocks}
         used = sorted({number % groups for number, _ in pieces})
-        columns = {group: [column + (thread.column + (group * _GROUP + k)) for k in range(2)] for group in used}
+        columns = {group: [column + (thread.column + (group * GROUP + k)) for k in range(2)] for group in used}
         runs: list[tuple[Sequence[Any], Int, Int]] = []  # values, row and first column in the outputs
         for number, values in pieces:
             for half in range(2):
@@ -139,15 +120,15 @@ class StoreTile:
 
         A box is sent when its last group is written.
         """
-        groups = self._problem.box_row(self._bytes[output]) // self._bytes[output] // _GROUP  # of a box
+        groups = self._problem.box_row(self._bytes[output]) // self._bytes[output] // GROUP  # of a box
         for start in range(0, len(runs), groups):
             part, first = runs[start : start + groups], group + start
             if first % groups == 0:
                 self._buffer = self._acquire()
-            write = self._write_16 if self._bytes[output] == 2 else self._write_32
-            write(self._buffer, part, first % groups)
+            row_bytes = self._problem.box_row(self._bytes[output])
+            write_box(self._kernel, self._thread, self._buffer, part, first % groups, self._bytes[output], row_bytes)
             if (first + len(part)) % groups == 0:
-                place = [column + (first // groups * groups) * _GROUP, row, *reversed(batch)]
+                place = [column + (first // groups * groups) * GROUP, row, *reversed(batch)]
                 self._send(self._maps[output], place)
 
     def _send(self, output_map: Any, place: Sequence[Int]) -> None:
@@ -178,27 +159,3 @@ class StoreTile:
 
     def _meet(self) -> None:
         hopper.named_barrier(self._kernel, self._thread.warpgroup + 1, hopper.WARPGROUP)
-
-    def _write_16(self, buffer: Any, groups: Sequence[Sequence[Run]], first: int) -> None:
-        """16-bit elements, from group ``first`` of the box: two groups of 8 columns are four 8 by 8 matrices."""
-        kernel, lane = self._kernel, self._thread.lane
-        size = self._problem.box_row(2)
-        line = kernel.offset(buffer, (self._thread.warp * 16 + (lane & 15)) * size)
-        row = lane & 7 if size == hopper.SWIZZLE else (lane & 7) >> 1  # the swizzle repeats after 1024 bytes, or 512
-        for group in range(0, len(groups), 2):
-            registers = [pack_pair(kernel, *run) for halves in groups[group : group + 2] for run in halves]
-            chunk = self._swizzled((lane >> 4) + (first + group), row)
-            hopper.store_matrix(kernel.offset(line, chunk), registers)
-
-    def _write_32(self, buffer: Any, groups: Sequence[Sequence[Run]], first: int) -> None:
-        """32-bit elements, from group ``first`` of the box: each thread has 8 bytes of a row."""
-        kernel, lane = self._kernel, self._thread.lane
-        for half, distance in enumerate(_HALVES):
-            line = kernel.offset(buffer, (self._thread.row + distance) * hopper.SWIZZLE)
-            for group, halves in enumerate(groups):
-                chunk = self._swizzled(((lane & 3) >> 1) + 2 * (first + group), (lane >> 2) & 7)
-                vectors.store(kernel, halves[half], kernel.offset(line, chunk + (lane & 1) * 8))
-
-    def _swizzled(self, chunk: Int, row: Number) -> Int:
-        """Bytes to a 16-byte chunk of a row; ``row``: what the swizzle adds to its chunks' numbers."""
-        return (chunk ^ row) * 16

@@ -25,6 +25,8 @@ STORE_BUFFER = WGMMA_ROWS * SWIZZLE  # bytes of a box on its way out: 64 rows of
 PIECE_BYTES = 16 * WARPGROUP  # four accumulators of each thread of a warpgroup
 STORE_BUFFERS = 2  # of each warpgroup, used in turns
 _TMA_RANK = 5
+_PRODUCTS_PER_CLOCK = 2048  # of a multiprocessor, bytes of a factor each
+_SLOW_START = 300  # clocks
 _STRIDE_BYTES = 16  # what the copy engine asks of every stride
 
 
@@ -116,6 +118,15 @@ class WgmmaTile:
         return [piece for piece in range(self.pieces) if self.owner(piece) == block]
 
     @property
+    def groups_ahead(self) -> int:
+        """Groups of wgmmas, one for a step of K, that are in flight while another is started.
+
+        A warpgroup needs almost 300 clocks to see that one is done and to start the next; small ones take less.
+        """
+        clocks = self.rows * self.columns // _PRODUCTS_PER_CLOCK * SWIZZLE // 2
+        return min(3 if clocks < _SLOW_START else 1, self.stages - 2) if self.stages > 2 else 1
+
+    @property
     def threads(self) -> int:
         """Threads of a block: the producer's warpgroup and the consumers."""
         return WARPGROUP * (1 + self.consumers)
@@ -196,6 +207,15 @@ class WgmmaProblem:
         """Tiles of clusters in all."""
         return self.tiles[0] * self.tiles[1] * self.contraction.batch
 
+    def clusters_at_once(self, device: Device) -> int:
+        """Clusters that run at the same time, a block on each multiprocessor.
+
+        Those of a cluster belong together physically, in groups that no cluster of four or eight uses up: on an H200 whose
+        132 were asked, 30 of four fitted.
+        """
+        usable = device.multiprocessors - (device.multiprocessors // 11 if self.tile.cluster > 2 else 0)
+        return usable // self.tile.cluster
+
     # ------------------------------------------------------------------------------------------------------ shared memory
 
     @property
@@ -213,11 +233,15 @@ class WgmmaProblem:
         """Where boxes on their way out begin, ``STORE_BUFFERS`` for each consumer."""
         return self.tile.stages * self.stage_bytes
 
+    @property
+    def row_stores(self) -> int:
+        """Where boxes lie whose rows threads store, one for each consumer."""
+        return self.stores + (self.tile.consumers * STORE_BUFFERS if any(self.staged) else 0) * STORE_BUFFER
+
     @cached_property
     def partial(self) -> int:
         """Where sums of the cluster's other blocks arrive."""
-        buffers = self.tile.consumers * STORE_BUFFERS if any(self.staged) else 0
-        return self.stores + buffers * STORE_BUFFER
+        return self.row_stores + (self.tile.consumers if any(self.gathered) else 0) * STORE_BUFFER
 
     @property
     def partial_bytes(self) -> int:
@@ -248,6 +272,15 @@ class WgmmaProblem:
         return tuple(
             not self.swapped and whole and copyable_output(self.contraction, output.access)
             for output in self.contraction.outputs
+        )
+
+    @cached_property
+    def gathered(self) -> tuple[bool, ...]:
+        """Per output: does it go through shared memory, from where threads store whole rows of it?"""
+        whole = self.tile.split == 1 and not self.swapped
+        return tuple(
+            whole and not staged and _has_rows(self.contraction, output.access)
+            for output, staged in zip(self.contraction.outputs, self.staged, strict=True)
         )
 
     def box_row(self, size: int) -> int:
@@ -312,6 +345,13 @@ def copyable_output(contraction: Contraction, access: Access) -> bool:
         return False
     aligned = all(stride * size % _STRIDE_BYTES == 0 for stride in (row, *strides))
     return size in (2, 4) and aligned and row > 0 and 2 + len(strides) <= _TMA_RANK
+
+
+def _has_rows(contraction: Contraction, access: Access) -> bool:
+    """Are the columns of this output contiguous, and its elements of a size that is written to boxes?"""
+    size = vectors.bytes_of(access.tensor.element)
+    row = access.row_stride(contraction.m)
+    return size in (2, 4) and str(access.tensor.element) != "i1" and access.column_stride(contraction.n) == 1 and bool(row)
 
 
 def factor_map(problem: WgmmaProblem, matrix: Matrix, rows: int, *, shared_by_two: bool) -> TensorMapLayout:
