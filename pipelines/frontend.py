@@ -12,6 +12,7 @@ from mlirstack.frontend.bitcasts import LowerBitcasts
 from mlirstack.frontend.import_fx import ImportFx
 from mlirstack.frontend.long_sums import LowerLongSums
 from mlirstack.frontend.narrow import NarrowConstants
+from mlirstack.frontend.onnx_import import FinishOnnx
 from mlirstack.frontend.reshapes import LowerReshapes
 from mlirstack.ir.level import LEVELS
 from mlirstack.passes.restore_locations import RestoreLocations
@@ -139,6 +140,31 @@ TORCH_TO_LINALG = Stage(
     "linalg on tensors, straight from the torch dialect",
 )
 
+ONNX = Stage("onnx", "onnx", (), "the graph of an ONNX file; nothing is changed here, it is there to be read")
+
+# Types as the operators below have them: conversions leave dynamic sizes where a shape was computed from constants.
+_REFINE_SHAPES = Pass("torch-shape-refinement-pipeline", {"extra-library": ""})
+
+ONNX_TO_TORCH = Stage(
+    "torch",
+    "torch",
+    (
+        Pass("convert-torch-onnx-to-torch", on=FUNCTION),
+        FinishOnnx(),
+        Pass("canonicalize", on=FUNCTION),
+        _REFINE_SHAPES,
+        # Shapes that ONNX computes with tensors become numbers, after which more of them are known.
+        Pass("torch-scalarize-shapes", on=FUNCTION),
+        _REFINE_SHAPES,
+        Pass("torch-refine-public-return"),
+        Pass("torch-decompose-complex-ops", on=FUNCTION),
+        Pass("torch-recompose-complex-ops", on=FUNCTION),
+        Pass("canonicalize", on=FUNCTION),
+        RestoreLocations(),
+    ),
+    "torch dialect: ONNX operators in terms of ATen's, reduced to what back ends lower",
+)
+
 TORCH_TO_STABLEHLO = Stage(
     "stablehlo",
     "stablehlo",
@@ -163,6 +189,8 @@ def frontend_stages(route: str, level: str) -> tuple[Stage, ...]:
     stages = _ROUTES[route]
     if level == "fx":
         return stages
+    if level == "onnx":
+        return (ONNX, ONNX_TO_TORCH, *stages[2:])
     names = [stage.level_name for stage in stages]
     if level in names:
         return stages[names.index(level) + 1 :]

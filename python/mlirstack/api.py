@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mlirstack.errors import TargetUnavailableError
+from mlirstack.errors import TargetUnavailableError, UsageError
 from mlirstack.frontend.program import Program
 from mlirstack.lowering import Lowering, LowerOptions, build_program, lower_program, program_of
 from mlirstack.targets.registry import create_target
@@ -20,11 +20,12 @@ if TYPE_CHECKING:
 
     from mlirstack.compare.bisect.results import Bisection
     from mlirstack.compare.results import Report
+    from mlirstack.frontend.references import Model
     from mlirstack.targets.callable import CompiledFunction
 
 
 def lower(
-    model: torch.nn.Module | torch.export.ExportedProgram | Program,
+    model: Model,
     inputs: Sequence[Any] = (),
     *,
     kwargs: Mapping[str, Any] | None = None,
@@ -39,6 +40,9 @@ def lower(
 ) -> Lowering:
     """Lower ``model``, called with example ``inputs``, for ``target``; ``settings`` are options of its compiler.
 
+    Here and below a model is a module, a ``torch.export`` program, or a model reference (``"model.onnx"``, ``"zoo:NAME"``),
+    which brings inputs of its own.
+
     >>> low = lower(model, (x,), target="cpu")
     >>> print(low["linalg"].text); print(low.diff("linalg", "fused"))
     """
@@ -48,7 +52,7 @@ def lower(
 
 
 def compile(
-    model: torch.nn.Module | torch.export.ExportedProgram | Program,
+    model: Model,
     inputs: Sequence[Any] = (),
     *,
     kwargs: Mapping[str, Any] | None = None,
@@ -79,7 +83,7 @@ def compile(
 
 
 def bisect(
-    model: torch.nn.Module | Program,
+    model: Model,
     inputs: Sequence[Any] = (),
     *,
     kwargs: Mapping[str, Any] | None = None,
@@ -101,20 +105,18 @@ def bisect(
     this process; its stages are executed in another, which may crash.
     """
     from mlirstack.compare.bisect.model import Options, bisect_model
-    from mlirstack.frontend.references import ModelSource
+    from mlirstack.frontend.references import source_of
 
     files = {stage: Path(file) for stage, file in (overrides or {}).items()}
     lower_options = LowerOptions(target, route, threads, overrides=files, dump=Path(dump) if dump is not None else None)
     options = Options(lower_options, ops=ops, reproducers=Path(reproducers) if reproducers is not None else None)
-    if isinstance(model, Program):
-        return bisect_model(model, options)
-    source = ModelSource(name or type(model).__name__, model, tuple(inputs), dict(kwargs or {}), dynamic_shapes)
+    source = source_of(model, inputs, kwargs=kwargs, dynamic_shapes=dynamic_shapes, name=name)
     return bisect_model(source, options)
 
 
 def compare(
-    model: torch.nn.Module,
-    inputs: Sequence[Any],
+    model: Model,
+    inputs: Sequence[Any] = (),
     *,
     targets: Sequence[str] = ("cpu",),
     route: str = "auto",
@@ -129,6 +131,12 @@ def compare(
     """
     from mlirstack.compare.compare import Candidate
     from mlirstack.compare.compare import compare as run_comparison
+    from mlirstack.compare.keywords import positional
+    from mlirstack.frontend.references import source_of
+
+    source = source_of(model, inputs, dynamic_shapes=dynamic_shapes, name=name)
+    if isinstance(source, Program):
+        raise UsageError(f"{source.name} has no eager answer to compare with", hint="compare needs a torch or an ONNX model")
 
     def compile_function(
         module: torch.nn.Module, inputs: tuple[Any, ...], *, target: str, route: str, dynamic_shapes: Any
@@ -140,13 +148,13 @@ def compare(
         return Candidate(function, route=function.route, device=function.executable.device, tf32=function.executable.tf32)
 
     return run_comparison(
-        model,
-        inputs,
+        positional(source.eager, source.kwargs),
+        source.inputs,
         targets,
         compile_function=compile_function,
-        name=name,
+        name=source.name,
         route=route,
-        dynamic_shapes=dynamic_shapes,
+        dynamic_shapes=source.dynamic_shapes,
         bench=bench,
         threads=threads,
     )

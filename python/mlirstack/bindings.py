@@ -84,6 +84,11 @@ def fx_decomposition_table() -> dict[Any, Any]:
     return dict(_load("extras.fx_decomp_util").get_decomposition_table())
 
 
+def onnx_importer() -> Any:
+    """torch-mlir's module that imports ONNX models; imports onnx."""
+    return _load("extras.onnx_importer")
+
+
 def new_context() -> Any:
     """A context in which every dialect and pass of the bindings is registered.
 

@@ -31,7 +31,7 @@ from mlirstack.targets.registry import create_target
 from mlirstack.versions import versions
 
 if TYPE_CHECKING:
-    import torch
+    from mlirstack.frontend.references import Model
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class Lowering:
 
 
 def program_of(
-    model: torch.nn.Module | torch.export.ExportedProgram | Program,
+    model: Model,
     inputs: Sequence[Any] = (),
     *,
     kwargs: Mapping[str, Any] | None = None,
@@ -99,19 +99,14 @@ def program_of(
     name: str | None = None,
     allow_random: bool = False,
 ) -> Program:
-    """Export a model as :func:`mlirstack.frontend.export.export` does; a :class:`Program` passes through."""
-    if isinstance(model, Program):
-        return model
-    from mlirstack.frontend.export import export
+    """Export a model as :func:`mlirstack.frontend.export.export` does; a :class:`Program` passes through.
 
-    return export(
-        model,
-        tuple(inputs),
-        dict(kwargs or {}),
-        dynamic_shapes=dynamic_shapes,
-        name=name or type(model).__name__,
-        allow_random=allow_random,
-    )
+    A model reference (a string or a path) is loaded, and brings its own inputs where none are given.
+    """
+    from mlirstack.frontend.references import source_of
+
+    source = source_of(model, inputs, kwargs=kwargs, dynamic_shapes=dynamic_shapes, name=name)
+    return source if isinstance(source, Program) else source.program(allow_random=allow_random)
 
 
 def lower_program(program: Program, options: LowerOptions, observers: Sequence[Observer] = ()) -> Lowering:

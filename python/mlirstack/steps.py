@@ -37,6 +37,7 @@ STEPS: dict[str, str] = {
     "mlirstack-fold-concats": "mlirstack.passes.fold_concats:FoldConcats",
     "mlirstack-fold-transposes": "mlirstack.passes.fold_transposes:FoldTransposes",
     "mlirstack-form-dispatches": "mlirstack.passes.cuda.dispatches:FormDispatches",
+    "mlirstack-finish-onnx": "mlirstack.frontend.onnx_import:FinishOnnx",
     "mlirstack-generalize-named": "mlirstack.passes.generalize:GeneralizeNamed",
     "mlirstack-hoist-accumulators": "mlirstack.passes.cuda.accumulators:HoistAccumulators",
     "mlirstack-hoist-parameters": "mlirstack.passes.hoist_parameters:HoistParameters",

@@ -18,15 +18,14 @@ from mlirstack.bundle.manifest import ArtifactEntry, Manifest, Origin, read_mani
 from mlirstack.bundle.store import BundleInfo, merge_bundles, write_bundle
 from mlirstack.deploy.tune import Tried, tune
 from mlirstack.errors import UsageError
-from mlirstack.lowering import Lowering, LowerOptions, build_program, program_of
+from mlirstack.frontend.program import Program
+from mlirstack.lowering import Lowering, LowerOptions, build_program
 from mlirstack.targets.registry import settings_of
 from mlirstack.versions import versions
 
 if TYPE_CHECKING:
-    import torch
-
     from mlirstack.bundle.golden import Golden
-    from mlirstack.frontend.program import Program
+    from mlirstack.frontend.references import Model
     from mlirstack.pipeline.runner import Observer
 
 _UNLIKE_RUNTIME = ("eager", "inductor")  # targets of compare that leave nothing to deploy
@@ -65,7 +64,7 @@ class CompilePart(Protocol):
 
 
 def build(
-    model: torch.nn.Module | torch.export.ExportedProgram,
+    model: Model,
     inputs: Sequence[Any] = (),
     *,
     targets: Sequence[str] = ("iree-cpu",),
@@ -79,7 +78,7 @@ def build(
     tune_sets: int = 0,
     seed: int = 0,
 ) -> BuildReport:
-    """Build a bundle of ``model``, called with example ``inputs``, for ``targets``, at ``path``.
+    """Build a bundle of ``model`` (also a model reference), called with example ``inputs``, for ``targets``, at ``path``.
 
     ``settings`` are options of the targets' compilers (``{"opt-level": "O2"}``), given to those targets that know them;
     ``tune_sets`` tries so many sets of them and keeps the fastest.  ``seed`` draws large golden inputs.  An error leaves
@@ -87,13 +86,15 @@ def build(
 
     >>> build(model, (x,), targets=["iree-cpu", "cuda:sm_90a"], path="net.bundle"); y = load("net.bundle")(x)
     """
-    import torch
-
     from mlirstack.deploy.answers import golden_of
+    from mlirstack.frontend.references import source_of
 
-    program = program_of(model, inputs, kwargs=kwargs, dynamic_shapes=dynamic_shapes, name=name)
-    eager = model if isinstance(model, torch.nn.Module) else model.module()
-    golden = golden_of(eager, inputs, kwargs or {}, program.signature, seed=seed)
+    source = source_of(model, inputs, kwargs=kwargs, dynamic_shapes=dynamic_shapes, name=name)
+    if isinstance(source, Program):
+        program, golden = source, None
+    else:
+        program = source.program()
+        golden = golden_of(source.eager, source.inputs, source.kwargs, program.signature, seed=seed)
 
     def compile_part(spec: str, settings: Mapping[str, str], part: Path, *, shared: bool) -> None:
         options = LowerOptions(spec, route, threads, settings=settings)

@@ -1,4 +1,4 @@
-"""Model references of the command line to models: zoo names, Python files and modules, .pt2 archives, MLIR files.
+"""Model references of the command line to models: zoo names, Python files and modules, .pt2 archives, ONNX and MLIR files.
 
 What is loaded is the user's own code: whatever it raises comes back as one :class:`UsageError` that names file and line.
 """
@@ -12,7 +12,7 @@ import inspect
 import logging
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
@@ -26,15 +26,20 @@ from torch.utils import _pytree as pytree
 from mlirstack.errors import UsageError
 from mlirstack.frontend.dynamic_option import DynamicRanges, parse_dynamic
 from mlirstack.frontend.export import export
+from mlirstack.frontend.onnx_source import OnnxModule, load_onnx
 from mlirstack.frontend.program import Program
 from mlirstack.pipeline.registry import nearest
 
-_FORMS = "zoo:NAME, file.py:ATTR, package.module:ATTR, file.py (KernelBench), model.pt2, x.mlir, x.mlirbc"
+_FORMS = "zoo:NAME, file.py:ATTR, package.module:ATTR, file.py (KernelBench), model.pt2, model.onnx, x.mlir, x.mlirbc"
 _DTYPES = {
     "f16": torch.float16, "f32": torch.float32, "f64": torch.float64, "bf16": torch.bfloat16,
     "float16": torch.float16, "float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16,
     "half": torch.float16, "float": torch.float32, "double": torch.float64,
 }  # fmt: skip
+
+
+Model = nn.Module | ExportedProgram | Program | str | Path
+"""What stands for a model in Python: a module, a program, or a model reference."""
 
 
 @dataclass(frozen=True)
@@ -52,9 +57,39 @@ class ModelSource:
         """The model as eager PyTorch runs it."""
         return self.model.module() if isinstance(self.model, ExportedProgram) else self.model
 
-    def program(self) -> Program:
-        """Export the model."""
-        return export(self.model, self.inputs, self.kwargs, dynamic_shapes=self.dynamic_shapes, name=self.name)
+    def program(self, *, allow_random: bool = False) -> Program:
+        """Export the model (see :func:`~mlirstack.frontend.export.export`); one of an ONNX file is imported."""
+        if isinstance(self.model, OnnxModule):
+            return self.model.program()
+        return export(
+            self.model,
+            self.inputs,
+            self.kwargs,
+            dynamic_shapes=self.dynamic_shapes,
+            name=self.name,
+            allow_random=allow_random,
+        )
+
+
+def source_of(
+    model: Model,
+    inputs: Sequence[Any] = (),
+    *,
+    kwargs: Mapping[str, Any] | None = None,
+    dynamic_shapes: Any = None,
+    name: str | None = None,
+) -> ModelSource | Program:
+    """``model`` with the inputs of a call; where it is a reference, and no inputs are given, with the inputs it brings."""
+    if isinstance(model, Program):
+        return model
+    if not isinstance(model, (str, Path)):
+        return ModelSource(name or type(model).__name__, model, tuple(inputs), dict(kwargs or {}), dynamic_shapes)
+    found = load(str(model))
+    if isinstance(found, Program):
+        return found
+    if inputs or kwargs:
+        found = replace(found, inputs=tuple(inputs), kwargs=dict(kwargs or {}), dynamic_shapes=None)
+    return replace(found, name=name or found.name, dynamic_shapes=dynamic_shapes or found.dynamic_shapes)
 
 
 def load_program(
@@ -75,13 +110,15 @@ def load(
     """
     ranges = parse_dynamic(dynamic or {})
     wanted = _dtype(dtype)
-    if reference.endswith((".pt2", ".mlir", ".mlirbc")):
+    if reference.endswith((".pt2", ".onnx", ".mlir", ".mlirbc")):
         if wanted is not None or ranges:
             option = "--dtype" if wanted is not None else "--dynamic"
             raise UsageError(f"{option} does not apply to {reference}: shapes and dtypes are fixed in the file")
         path = _existing(reference)
         if path.suffix == ".pt2":
             return _load_pt2(path)
+        if path.suffix == ".onnx":
+            return ModelSource(path.stem, *load_onnx(path, seed))
         from mlirstack.frontend.mlir_source import load_mlir  # needs MLIR; torch models can be loaded without
 
         return load_mlir(path)

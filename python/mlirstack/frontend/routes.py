@@ -29,6 +29,7 @@ from mlirstack.frontend.graph import (
     operand_dtypes,
     placeholders,
 )
+from mlirstack.frontend.onnx_import import random_operators, unsupported_operators
 from mlirstack.frontend.program import Program
 from mlirstack.frontend.unsupported import failing_nodes
 from mlirstack.ir.diagnostics import source_line
@@ -102,7 +103,11 @@ def choose_route(program: Program, requested: str = "auto") -> Route:
         )
     if isinstance(program.payload, FxGraph):
         _refuse_crashes(program.name, program.payload)
-    if program.level not in ("fx", "torch"):
+    if program.level == "onnx" and (drawing := random_operators(program.payload)):
+        raise UnsupportedError(f"{program.name} draws random numbers, so no compiled answer can be the model's", drawing)
+    if program.level == "onnx" and requested == "auto":
+        return Route("linalg", "what TOSA says wrong is not known of ONNX operators")
+    if program.level not in ("fx", "torch", "onnx"):
         return _route_below_torch(program.level, requested)
     if requested == "linalg":
         return Route("linalg", "asked for")
@@ -264,6 +269,8 @@ def unsupported_ops(
     ``failures`` are the errors of the stage tables ``tables``, in order.  Each operation is lowered alone through all tables
     down to linalg, so the list is complete; it is empty where only the whole fails, and for modules without a graph.
     """
+    if program.level == "onnx":
+        return unsupported_operators(program.payload)
     fronts = [_front(table) for table in tables]
     in_front = all(any(f.stage == stage.name for stage in front) for f, front in zip(failures, fronts, strict=True))
     if not isinstance(program.payload, FxGraph) or not in_front:

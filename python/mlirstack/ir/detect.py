@@ -7,7 +7,7 @@ from typing import Any
 from mlirstack.errors import UsageError
 from mlirstack.ir.diagnostics import source_line
 from mlirstack.ir.level import LEVELS
-from mlirstack.ir.ops import walk
+from mlirstack.ir.ops import is_onnx, walk
 
 # A dialect that stands at one level only, in the order in which a module that mixes some of them is judged.
 _OWNERS = (
@@ -16,15 +16,15 @@ _OWNERS = (
 
 
 def detect_level(module: Any) -> str:
-    """The name of the level of ``module`` (an ``ir.Module``): torch, stablehlo, tosa, linalg, vector, buffer, scf, gpu, nvvm
-    or llvm.
+    """The name of the level of ``module`` (an ``ir.Module``): onnx, torch, stablehlo, tosa, linalg, vector, buffer, scf,
+    gpu, nvvm or llvm.
 
     Raises :class:`UsageError`, naming the op and its line, if an operation fits no level together with the others.
     """
     operations = list(walk(module))
     dialects = {op.name.split(".", 1)[0] for op in operations}
     types = {str(t) for op in operations for t in _types(op)}
-    level = _gpu_level(operations) or _level(dialects, types)
+    level = _gpu_level(operations) or _onnx_level(operations) or _level(dialects, types)
     allowed = LEVELS[level].dialects or frozenset()
     for op in operations:
         if op.name.split(".", 1)[0] not in allowed:
@@ -42,6 +42,11 @@ def _gpu_level(operations: list[Any]) -> str | None:
     if names & {"gpu.launch", "gpu.func"}:
         return "gpu"
     return "nvvm" if "gpu.module" in names else None
+
+
+def _onnx_level(operations: list[Any]) -> str | None:
+    """ONNX operators stand in the torch dialect, which has a level of its own."""
+    return "onnx" if any(is_onnx(op) for op in operations) else None
 
 
 def _level(dialects: set[str], types: set[str]) -> str:

@@ -42,6 +42,7 @@ LEVELS: dict[str, Level] = {
     level.name: level
     for level in (
         Level("fx", "the exported FX graph, as Python text", "py"),
+        Level("onnx", "ONNX operators, held by the torch dialect", dialects=_STRUCTURE | {"torch"}),
         Level("torch", "torch dialect, one op per ATen op", dialects=_STRUCTURE | {"torch", "torch_c"}),
         Level("stablehlo", "StableHLO", dialects=_STRUCTURE | {"stablehlo", "chlo", "shape", "arith", "tensor", "math"}),
         Level("tosa", "TOSA, the tensor operator set", dialects=_STRUCTURE | {"tosa", "tensor", "arith", "math", "shape"}),

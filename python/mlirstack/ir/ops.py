@@ -31,6 +31,11 @@ def first_op(module: Any, predicate: Callable[[Any], bool]) -> Any | None:
     return next((op for op in walk(module) if predicate(op)), None)
 
 
+def is_onnx(op: Any) -> bool:
+    """Is ``op`` an operator of ONNX, held by the torch dialect?"""
+    return op.name == "torch.operator" and ir.StringAttr(op.attributes["name"]).value.startswith("onnx.")
+
+
 def functions(module: Any) -> Iterator[Any]:
     """The func.func operations at the top of ``module``."""
     for op in module.body.operations:

@@ -16,6 +16,7 @@ from mlirstack.dynamo.explain.explain import explain
 from mlirstack.dynamo.explain.request import Request, parse_shapes
 from mlirstack.dynamo.explain.terminal import print_explanation
 from mlirstack.errors import MlirstackError, UsageError
+from mlirstack.frontend.onnx_source import OnnxModule
 from mlirstack.frontend.program import Program
 from mlirstack.frontend.references import ModelSource, load
 from mlirstack.supervised import Tell, serve
@@ -60,6 +61,8 @@ def _load(request: Request, reference: str) -> ModelSource:
     source = load(reference, seed=request.seed, dtype=request.dtype)
     if isinstance(source, Program):
         raise UsageError(f"{reference} is MLIR, which torch.compile does not see", hint="explain needs a torch model")
+    if isinstance(source.model, OnnxModule):
+        raise UsageError(f"{reference} is ONNX, which torch.compile does not see", hint="explain needs a torch model")
     return source
 
 
