@@ -102,6 +102,10 @@ CASES: dict[str, Case] = {
         lambda: nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()),
         lambda: (torch.randn(2, 3, 8, 8),),
     ),
+    "depthwise": Case(
+        lambda: nn.Sequential(nn.Conv2d(4, 4, 3, padding=1, groups=4), nn.ReLU(), nn.Conv2d(4, 8, 3, groups=2)),
+        lambda: (torch.randn(2, 4, 5, 5, requires_grad=True),),
+    ),
     "max_pool": Case(
         lambda: nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)), lambda: (torch.randn(2, 3, 8, 8),)
     ),

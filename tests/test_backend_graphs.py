@@ -128,6 +128,30 @@ def test_arguments_without_gradient() -> None:
     torch.testing.assert_close(model.fc.weight.grad, eager.fc.weight.grad)
 
 
+@pytest.mark.parametrize(("norm_first", "activation", "masked"), [(False, "relu", False), (True, "gelu", True)])
+def test_the_fused_encoder_layer_of_inference(norm_first: bool, activation: str, masked: bool) -> None:
+    """In eval mode without gradients the layer is one operation, which nothing lowers as it is."""
+    layer = nn.TransformerEncoderLayer(8, 2, 16, norm_first=norm_first, activation=activation, batch_first=True).eval()
+    padding = torch.tensor([[0, 0, 0, 1], [0, 1, 1, 1]], dtype=torch.bool) if masked else None
+    compiled = torch.compile(layer, backend=mlirstack, options={"fallback": "error"}, fullgraph=True)
+    x = torch.randn(2, 4, 8)
+    with torch.no_grad():
+        result, expected = (called(x, src_key_padding_mask=padding) for called in (compiled, layer))
+    torch.testing.assert_close(result, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("averaged", [True, False])
+def test_the_fused_attention_of_inference(averaged: bool) -> None:
+    weights = [torch.randn(24, 8), torch.randn(24), torch.randn(8, 8), torch.randn(8)]
+
+    def attend(x: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return torch._native_multi_head_attention(x, x, x, 8, 2, *weights, mask, average_attn_weights=averaged, mask_type=0)
+
+    x, mask = torch.randn(2, 4, 8), torch.triu(torch.ones(4, 4, dtype=torch.bool), 1)
+    compiled = torch.compile(attend, backend=mlirstack, options={"fallback": "error"}, fullgraph=True)
+    torch.testing.assert_close(compiled(x, mask), attend(x, mask), rtol=1e-5, atol=1e-5)
+
+
 # -------------------------------------------------------------------------------------------------------------- fallbacks
 
 

@@ -21,6 +21,7 @@ from mlirstack.frontend.attention import scaled_dot_product_attention
 from mlirstack.frontend.bits import add_bit_decompositions
 from mlirstack.frontend.complex_numbers import add_complex_decompositions
 from mlirstack.frontend.empty_tensors import add_empty_decompositions
+from mlirstack.frontend.encoder_layer import add_encoder_decompositions
 from mlirstack.frontend.gradients import add_gradient_decompositions
 from mlirstack.frontend.half import HALF, accumulation
 from mlirstack.frontend.indexing import add_indexing_decompositions
@@ -87,6 +88,7 @@ def decomposition_table() -> dict[Any, Decomposition]:
     add_bit_decompositions(table)
     add_gradient_decompositions(table)
     add_empty_decompositions(table)
+    add_encoder_decompositions(table)
     add_transposed_decompositions(table)
     add_norm_decompositions(table)
     table.update(

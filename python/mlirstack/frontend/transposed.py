@@ -1,9 +1,10 @@
-"""Transposed convolutions with a stride, as plain convolutions of the input and a rearrangement of what they give.
+"""Transposed convolutions with a stride or groups, as plain convolutions of the input and a rearrangement of their results.
 
 The definition inserts zeros between the elements of the input, and most products of the convolution over it are with zero.
 Each output position meets only the taps of one phase of the stride (Shi et al., "Is the deconvolution layer the same as a
 convolutional layer?", 2016), so one convolution computes all phases as channels, and nothing is multiplied by zero but
-the taps that fill up the shorter phases.
+the taps that fill up the shorter phases.  A stride of 1 has one phase; with groups, which torch-mlir has no transposed
+convolution for, it goes this way as well.
 """
 
 from __future__ import annotations
@@ -62,9 +63,16 @@ class _Axis:
         return self.dilation // math.gcd(self.stride, self.dilation)
 
     @property
+    def cut(self) -> int:
+        """Positions at both ends that belong to the padding and that the convolution need not compute."""
+        reach = (self.taps - 1) * self.step
+        symmetric = self.stride == 1 and self.out == self.size + reach - 2 * self.padding
+        return min(self.padding, reach) if symmetric else 0
+
+    @property
     def length(self) -> int:
-        """Output positions of one phase."""
-        return self.size + (self.taps - 1) * self.step
+        """Output positions of one phase that are computed."""
+        return self.size + (self.taps - 1) * self.step - 2 * self.cut
 
     @property
     def is_shuffle(self) -> bool:
@@ -78,7 +86,7 @@ class _Axis:
 
 @dataclass(frozen=True)
 class _Convolution:
-    """``aten.convolution``: with phases where it is transposed with a stride, by ``otherwise`` where it is not."""
+    """``aten.convolution``: with phases where it is transposed with a stride or groups, by ``otherwise`` where it is not."""
 
     otherwise: Callable[..., Any] | None
 
@@ -94,7 +102,7 @@ class _Convolution:
         output_padding: Sequence[int],
         groups: int,
     ) -> Any:
-        axes = _axes(x, weight, stride, padding, dilation, output_padding) if transposed else None
+        axes = _axes(x, weight, stride, padding, dilation, output_padding, groups) if transposed else None
         if axes is None:
             arguments = (x, weight, bias, stride, padding, dilation, transposed, output_padding, groups)
             return self.otherwise(*arguments) if self.otherwise else NotImplemented
@@ -108,6 +116,7 @@ def _axes(
     padding: Sequence[int],
     dilation: Sequence[int],
     output_padding: Sequence[int],
+    groups: int,
 ) -> tuple[_Axis, ...] | None:
     """The spatial dimensions, or None where phases gain nothing, or the sizes are not known."""
     rank = x.dim() - 2
@@ -121,7 +130,8 @@ def _axes(
         out = (sizes[i] - 1) * s - 2 * p + d * (kernel - 1) + 1 + extra
         axes.append(_Axis(sizes[i], out, kernel, s, d, p))
     apart = sum(axis.phases for axis in axes if not axis.is_shuffle)
-    if all(axis.stride == 1 for axis in axes) or any(a.out < 1 for a in axes) or apart > _MAX_PIECES:
+    is_plain = groups == 1 and all(axis.stride == 1 for axis in axes)
+    if is_plain or any(a.out < 1 for a in axes) or apart > _MAX_PIECES:
         return None
     return tuple(axes)
 
@@ -130,7 +140,7 @@ def _by_phases(x: Tensor, weight: Tensor, bias: Tensor | None, axes: Sequence[_A
     """``x`` ``[N, C, *sizes]``, ``weight`` ``[C, O / groups, *kernel]`` → ``[N, O, *out]``."""
     batch, rank, outputs = x.shape[0], len(axes), weight.shape[1]
     filters = _filters(weight, axes, groups)
-    full = [(axis.taps - 1) * axis.step for axis in axes]
+    full = [(axis.taps - 1) * axis.step - axis.cut for axis in axes]
     steps, ones, zeros = [axis.step for axis in axes], [1] * rank, [0] * rank
     found = aten.convolution(x, filters, None, ones, full, steps, False, zeros, groups)
     # [N, groups * O / groups * phases, *length] → [N, O, phase, …, length, …]
@@ -141,10 +151,11 @@ def _by_phases(x: Tensor, weight: Tensor, bias: Tensor | None, axes: Sequence[_A
         found = _in_place(found, axis, phase_at=2 + i, length_at=2 + rank + i)
     found = found.reshape(batch, channels, *(found.shape[2 + rank + i] for i in range(rank)))
     for i, axis in enumerate(axes):
-        missing = axis.padding + axis.out - found.shape[2 + i]
+        first = axis.padding - axis.cut
+        missing = first + axis.out - found.shape[2 + i]
         if missing > 0:
             found = aten.constant_pad_nd(found, [*[0, 0] * (rank - 1 - i), 0, missing], 0)
-        found = found.narrow(2 + i, axis.padding, axis.out)
+        found = found.narrow(2 + i, first, axis.out)
     return found if bias is None else found + bias.reshape(-1, *ones)
 
 
