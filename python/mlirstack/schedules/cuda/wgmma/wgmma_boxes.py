@@ -134,7 +134,7 @@ class RowStores:
                 line = own + (first + number)
                 place = row + line
                 source = kernel.offset(self._buffer, line * SWIZZLE)
-                body = partial(store, source, line & 7, epilogue.address(output, place, column), limit)
+                body = partial(store, source, line & 7, epilogue.address(output, place, column), limit, columns - 1)
                 kernel.when(place < contraction.m, body)
 
         kernel.when(column < contraction.n, lambda: self._loop(some))
@@ -142,21 +142,22 @@ class RowStores:
     def _loop(self, body: Any) -> None:
         self._kernel.loop(0, _WARP_ROWS, _ROWS_AT_ONCE, (), body)
 
-    def _store_32(self, source: Any, line: Int, target: Any, limit: Int) -> None:
-        """A row of elements of 4 bytes: one for each lane."""
+    def _store_32(self, source: Any, line: Int, target: Any, limit: Int, last: int) -> None:
+        """A row of elements of 4 bytes, ``last`` the last of them that was written: one for each lane."""
         kernel, lane = self._kernel, self._thread.lane
-        value = kernel.load(kernel.i32, kernel.offset(source, _swizzled(lane >> 2, line) + (lane & 3) * 4))
+        within = lane.minimum(last)
+        value = kernel.load(kernel.i32, kernel.offset(source, _swizzled(within >> 2, line) + (within & 3) * 4))
         kernel.when(lane < limit, lambda: kernel.store(value, kernel.offset(target, lane * 4)))
 
-    def _store_16(self, source: Any, line: Int, target: Any, limit: Int) -> None:
-        """A row of elements of 2 bytes: two for each lane, the second and third where the row begins between two words."""
+    def _store_16(self, source: Any, line: Int, target: Any, limit: Int, last: int) -> None:
+        """The same of 2 bytes: two for each lane, from the second on where the row begins between two words."""
         kernel, lane = self._kernel, self._thread.lane
         address = Int(dialect("llvm").PtrToIntOp(kernel.i64, target).res).narrow()
         odd = (address >> 1) & 1
         first = lane * 2 + odd
 
         def element(number: Int) -> Any:
-            within = number & (SWIZZLE // 2 - 1)
+            within = number.minimum(last)
             return kernel.load(kernel.i16, kernel.offset(source, _swizzled(within >> 3, line) + (within & 7) * 2))
 
         low, high = element(first), element(first + 1)
