@@ -139,11 +139,16 @@ class LinalgOp:
 
     @property
     def vectorizable(self) -> bool:
+        """Can it be computed on vectors as it stands: no window slides, and :attr:`has_vector_body`?"""
+        return self.has_vector_body and all(operand.plain for operand in self.operands)
+
+    @property
+    def has_vector_body(self) -> bool:
         """Can its body be computed on vectors: scalar arithmetic only, on element types of whole bytes?
 
         Booleans are refused where they are stored: a tensor of i1 takes a byte an element, a vector of i1 a bit.
         """
-        if not self.static or 0 in self.sizes or not all(operand.plain for operand in self.operands):
+        if not self.static or 0 in self.sizes:
             return False
         if any(_bits(operand.element) % 8 or not _is_number(operand.element) for operand in self.operands):
             return False

@@ -6,10 +6,11 @@ divides and a rest of static size, so every vector has exactly the size it needs
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from mlirstack.schedules.linalg_ops import LinalgOp
+from mlirstack.schedules.linalg_ops import LinalgOp, coefficient, expression_loops
 from mlirstack.schedules.transform import Handle, Script
 
 
@@ -24,6 +25,7 @@ class Unrolling:
     elementwise: int = 2
     accumulators: int = 4
     columns: int = 8  # of a reduction across rows: wide enough to read whole cache lines in a row
+    windows: int = 8  # accumulators of a window that slides, over several rows where one row has not that many
     long_body: int = 24  # bodies with more operations are not unrolled: they fill the pipeline, and spill
 
 
@@ -69,6 +71,8 @@ def plan_nest(
 
     ``sizes`` replaces the loop sizes where an enclosing loop has tiled some of them already.
     """
+    if any(operand.windows for operand in op.inputs):
+        return _plan_windows(op, vector_bits, unrolling, sizes or op.shape)
     if not op.vectorizable or (op.reductions and (op.combiners is None or len(op.outputs) != 1)):
         return None
     sizes = sizes or op.shape
@@ -91,6 +95,42 @@ def plan_nest(
         return NestPlan(sizes, {d: min(side, sizes[d]) for d in (*across, inner)})
     tile = width * (1 if len(op.body) > unrolling.long_body else unrolling.elementwise)
     return NestPlan(sizes, {inner: min(tile, sizes[inner])})
+
+
+def _plan_windows(op: LinalgOp, vector_bits: int, unrolling: Unrolling, sizes: tuple[int, ...]) -> NestPlan | None:
+    """Loops for a pooling or a convolution that is no contraction over many channels, or None where it has no vector form.
+
+    Vectors lie along the innermost loop of the result, and the window steps by one: what remains for each of its places is
+    an elementwise op over slices (:class:`~mlirstack.schedules.cpu.unit_loops.DropUnitLoops`).
+    """
+    if not op.has_vector_body or not op.reductions or op.combiners is None or len(op.outputs) != 1:
+        return None
+    out = op.outputs[0]
+    if not out.plain or not out.dims:
+        return None
+    inner = out.dims[-1]
+    assert inner is not None
+    if not all(_is_contiguous_along(operand.expressions, inner) for operand in op.inputs):
+        return None
+    width = lanes(op, vector_bits)
+    vector = {inner: min(width * unrolling.accumulators, sizes[inner])}
+    rows = unrolling.windows // -(-vector[inner] // width)
+    # Rows that read the same window are worth more than any others.
+    sharing = [d for d in op.parallel if d != inner and any(d not in o.loops for o in op.inputs if o.windows)]
+    others = [d for d in op.parallel if d != inner]
+    for row in (*sharing[::-1], *others[::-1]):
+        if rows > 1 and sizes[row] > 1:
+            vector = {row: min(rows, sizes[row]), **vector}
+            break
+    return NestPlan(sizes, vector, op.reductions, carried=True)
+
+
+def _is_contiguous_along(expressions: Sequence[Any], loop: int) -> bool:
+    """Does ``loop`` step by one element through an operand, or not at all?"""
+    *outer, last = expressions or (None,)
+    if any(loop in expression_loops(e) for e in outer):
+        return False
+    return last is None or loop not in expression_loops(last) or coefficient(last, loop) == 1
 
 
 def transposed(op: LinalgOp, inner: int) -> tuple[int, ...]:

@@ -36,6 +36,8 @@ class DropUnitLoops(PythonPass):
 
 def _drop(op: LinalgOp) -> None:
     found = contraction(op)
+    if found is not None and op.outputs[0].dims[-1] not in found.columns:
+        found = None  # not in packed form: no outer product, but one multiplication an element
     kept = [d for d, size in enumerate(op.shape) if size > 1 or (found is not None and d == found.sums[-1])]
     if any(_kept_loops(e, kept) is None for operand in op.operands for e in operand.expressions):
         return
