@@ -85,6 +85,12 @@ def _tuple(value: Any) -> tuple[torch.Tensor, ...]:
     return value if isinstance(value, tuple) else (value,)
 
 
+def rotated(x: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
+    """Rotary positions."""
+    low, high = x.chunk(2, -1)
+    return x * angles + torch.cat((-high, low), -1) * (1 - angles)
+
+
 # ------------------------------------------------------------------------------------------------------------ right answers
 
 BF16, F16, F64, I8, I64, BOOL = torch.bfloat16, torch.float16, torch.float64, torch.int8, torch.int64, torch.bool
@@ -103,6 +109,10 @@ CASES: dict[str, tuple[str, Callable[..., Any], tuple[torch.Tensor, ...]]] = {
     "booleans": ("elementwise", lambda x, y: (x > 0) & (y < 0.5), (random(33, 25), random(33, 25))),
     "narrowing": ("elementwise", lambda x: x.to(torch.int8), (random(5, 31, dtype=I64),)),
     "doubles": ("elementwise", lambda x: x * x, (random(5, 31, dtype=F64),)),
+    "rows of an embedding": ("elementwise", nn.Embedding(50, 24, dtype=BF16), (torch.arange(21).reshape(3, 7) * 2 % 50,)),
+    "odd rows of an embedding": ("elementwise", nn.Embedding(9, 13), (torch.tensor([0, 8, 3]),)),
+    "rotated halves": ("elementwise", rotated, (random(5, 3, 32, dtype=BF16), random(3, 32, dtype=BF16))),
+    "rotated halves, odd": ("elementwise", rotated, (random(5, 3, 14), random(3, 14))),
     "heads change places": ("elementwise", lambda x: x.transpose(1, 2).contiguous(), (random(2, 5, 3, 8),)),
     "transposed f32": ("transpose", lambda x: x.t().contiguous(), (random(100, 36),)),
     "transposed bf16, odd": ("transpose", lambda x: x.t().contiguous(), (random(17, 1025, dtype=BF16),)),
@@ -205,6 +215,42 @@ def test_all_candidates_are_right(name: str) -> None:
             function.attributes[SCHEDULE] = Choice(choice.name, parameters).attribute()
         run_steps((MapKernels(ARCH),), module)
         assert_equal_to_eager(replace(lowering, payload=module), model, *inputs)
+
+
+def staying(threads: int, cluster: int, vector: int, count: int, stages: int, blocks: int, team: int = 0) -> Parameters:
+    """Blocks that stay for several rows."""
+    return {
+        "mode": "staying", "threads": threads, "team": team or threads * cluster, "vector": vector, "count": count,
+        "splits": 1, "cluster": cluster, "stream": False, "stages": stages, "blocks": blocks, "together": 1,
+    }  # fmt: skip
+
+
+STAYING: dict[str, tuple[Callable[..., Any], torch.Tensor, tuple[Parameters, ...]]] = {
+    "two reductions": (
+        lambda x: x.softmax(-1), random(7, 1028), (staying(128, 1, 4, 3, 3, 2), staying(64, 2, 4, 3, 4, 4)),
+    ),
+    "one reduction, weights": (
+        nn.RMSNorm(1000), random(5, 1000), (staying(128, 1, 4, 2, 2, 2), staying(64, 2, 4, 2, 3, 2)),
+    ),
+    "weights of a row's group": (nn.GroupNorm(2, 8), random(3, 8, 6, 6), (staying(32, 2, 4, 1, 3, 4),)),
+    "a row a warp": (lambda x: x.softmax(-1), random(50, 200), (staying(128, 1, 4, 2, 3, 3, team=32),)),
+    "odd rows": (lambda x: x.softmax(-1), random(5, 301), (staying(64, 1, 1, 5, 3, 2),)),
+    "fewer rows than stages": (nn.LayerNorm(256, dtype=BF16), random(2, 256, dtype=BF16), (staying(32, 1, 8, 1, 4, 1),)),
+}  # fmt: skip
+
+
+@pytest.mark.portable
+@pytest.mark.parametrize("name", STAYING)
+def test_blocks_that_stay_for_several_rows(name: str) -> None:
+    model, x, shapes = STAYING[name]
+    lowering = lowered(model, x, to="bufferized")
+    for parameters in shapes:
+        module = clone_module(lowering.payload)
+        with module.context:
+            (function,) = kernel_functions(module)
+            function.attributes[SCHEDULE] = Choice("rows", parameters).attribute()
+        run_steps((MapKernels(ARCH),), module)
+        assert_equal_to_eager(replace(lowering, payload=module), model, x)
 
 
 def chosen(model: Callable[..., Any], *inputs: torch.Tensor) -> list[Parameters]:

@@ -37,6 +37,14 @@ class Device:
         """80 for sm_80, 90 for sm_90 and sm_90a."""
         return int(re.sub(r"\D", "", self.arch))
 
+    def blocks_at_once(self, cluster: int) -> int:
+        """Blocks that can run at once, one on a multiprocessor, in clusters of a size.
+
+        The multiprocessors of a cluster are of one graphics processing cluster, of which the H200 has some with 18 and some
+        with 16: what is left over there stays idle.
+        """
+        return self.multiprocessors if cluster <= 2 else self.multiprocessors // 16 * 16
+
     @property
     def has_wgmma(self) -> bool:
         """Has it Hopper's warpgroup matrix instructions (sm_90a only, not sm_90)?"""

@@ -33,11 +33,14 @@ class Approximation:
     def __init__(self, kernel: Kernel, node: Node, rounded: Collection[Tensor] = ()) -> None:
         self._kernel = kernel
         self._uses = _Uses(node, rounded)
+        self._maxima = _maxima_of_what_is_read(node)
 
     def __call__(self, op: Any, value: Value) -> Any:
         """The result of ``op`` in its fast form, or None to keep the op."""
         if len(op.results) != 1 or op.results[0].type != self._kernel.f32 or not self._uses.are_rounded(op.results[0]):
             return None
+        if op.name == "math.exp":
+            return _exp(self._kernel, op, value, self._maxima)
         found = _FORMS.get(op.name)
         return found(self._kernel, op, value) if found else None
 
@@ -90,8 +93,11 @@ def _rounds_input(node: Node, tensor: Tensor, rounded: Collection[Tensor]) -> bo
 
 
 # Functions through which a relative error of 2⁻²² passes without growing beyond a few times itself.  Sums and differences
-# may cancel, but then what they cancel to is as uncertain as the exact function's own rounding error makes it.
-_CONTINUOUS = {"arith.mulf", "arith.divf", "arith.addf", "arith.negf", "arith.maximumf", "arith.select"}
+# may cancel, and logarithms of numbers near 1 do, but then the result is as uncertain as the exact function's own rounding
+# error makes it.
+_CONTINUOUS = {
+    "arith.mulf", "arith.divf", "arith.addf", "arith.subf", "arith.negf", "arith.maximumf", "arith.select", "math.log",
+}  # fmt: skip
 
 
 def exp2(kernel: Kernel, x: Float, *, flush: bool = False) -> Float:
@@ -106,11 +112,28 @@ def reciprocal(kernel: Kernel, x: Float, *, flush: bool = False) -> Float:
     return Float(kernel.assembly(f"rcp.approx{suffix}.f32 $0, $1;", "=f,f", [x], kernel.f32))
 
 
-def _exp(kernel: Kernel, op: Any, value: Value) -> Any:
-    """Small results are flushed where 1 is added to them."""
+def _exp(kernel: Kernel, op: Any, value: Value, maxima: Collection[Any]) -> Any:
+    """Small results are flushed where 1 is added to them, and where the row's maximum was subtracted: beside its 1 they vanish."""
     users = [use.owner.operation for use in op.results[0].uses]
     dwarfed = all(user.name == "arith.addf" and 1.0 in map(_constant, user.operands) for user in users)
-    return exp2(kernel, Float(value(op.operands[0])) * LOG2_E, flush=dwarfed).value
+    difference = functions.defining_op(op.operands[0])
+    is_softmax = difference is not None and difference.name == "arith.subf" and difference.operands[1] in maxima
+    return exp2(kernel, Float(value(op.operands[0])) * LOG2_E, flush=dwarfed or is_softmax).value
+
+
+def _maxima_of_what_is_read(node: Node) -> list[Any]:
+    """Arguments of a node's body that are maxima over a tensor which the node reads, too."""
+    read = {operand.tensor for operand in node.inputs}
+    arguments = list(node.body.arguments) if node.is_structured else []
+    return [
+        argument
+        for argument, operand in zip(arguments, node.inputs, strict=False)
+        if operand.tensor is not None
+        and operand.tensor.producer is not None
+        and operand.tensor.producer.reductions
+        and "arith.maximumf" in operand.tensor.producer.body_ops()
+        and read & {source.tensor for source in operand.tensor.producer.inputs if source.tensor is not None}
+    ]
 
 
 def _divide(kernel: Kernel, op: Any, value: Value) -> Any:
@@ -160,4 +183,4 @@ def _constant(value: Any) -> float | None:
     return float(ir.FloatAttr(producer.attributes["value"]).value)
 
 
-_FORMS: dict[str, Callable[[Kernel, Any, Value], Any]] = {"math.exp": _exp, "arith.divf": _divide, "arith.addf": _add}
+_FORMS: dict[str, Callable[[Kernel, Any, Value], Any]] = {"arith.divf": _divide, "arith.addf": _add}

@@ -17,15 +17,10 @@ from mlirstack.schedules.cuda.graph import KernelGraph, Tensor
 from mlirstack.schedules.cuda.instructions import vectors
 from mlirstack.schedules.cuda.instructions.vectors import Cache
 from mlirstack.schedules.cuda.kernel import Kernel
+from mlirstack.schedules.cuda.stream.bindings import Bindings, has_plain_bodies, is_computable
+from mlirstack.schedules.cuda.stream.gathers import can_gather, sources_of
 from mlirstack.schedules.cuda.stream.loops import Access, Loop, Space, collapse, match_loops, split_index, vector_limit
-from mlirstack.schedules.cuda.stream.tile import (
-    Bindings,
-    Nest,
-    Tile,
-    has_plain_bodies,
-    initial_reads,
-    is_computable,
-)
+from mlirstack.schedules.cuda.stream.tile import Nest, Tile, initial_reads
 from mlirstack.schedules.cuda.values import Bool, Int
 
 _INT32 = 1 << 31
@@ -88,7 +83,7 @@ def plan_of(graph: KernelGraph) -> Plan | None:
     """The plan of a graph that is elementwise; None for all others."""
     if not graph.nodes or not graph.is_plain or any(node.reductions for node in graph.nodes):
         return None
-    if not has_plain_bodies(graph.nodes):
+    if not has_plain_bodies(graph.nodes, gathers=True) or not can_gather(graph):
         return None
     space = match_loops(graph)
     results = graph.results
@@ -176,6 +171,7 @@ class _Writer:
         conditions = []
         if self.vector > 1:
             pointers = [self.bindings.pointer(a.tensor) for a in plan.accesses if plan.lane_stride(a) == 1]
+            pointers += [self.bindings.source(source) for source in sources_of(plan.graph.nodes)]
             conditions.append(vectors.aligned(self.kernel, list(dict.fromkeys(pointers))))
         if not is_whole or not conditions:
             last = first + (self.unroll - 1) * self.threads

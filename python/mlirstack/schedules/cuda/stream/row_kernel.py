@@ -40,14 +40,8 @@ class RowKernel:
             tile = self._tile(plan.full_reads)
             early = plan.reads_for(reduction.node for reduction in plan.reductions)
             tile.preload([*early, *plan.row_reads], range(count))
-            valid = [
-                self.team.valid(self.team.column(0, vector), self.team.column_vectors, vector) for vector in range(count)
-            ]
-            for wave in plan.waves:
-                terms = [self._terms(tile, reduction, valid) for reduction in wave]
-                self._reduce(tile, wave, terms)
-            self._store_rows(tile)
-            self._store_full(tile, valid, early)
+            self.team.meet()
+            self._whole_row(tile, early)
         self.team.launch(1)
 
     def write_looped(self) -> None:
@@ -57,6 +51,7 @@ class RowKernel:
             self.team.place()
             tile = self._tile(plan.full_reads if len(plan.waves) == 1 and not plan.full_results else ())
             tile.preload(plan.row_reads, [0])
+            self.team.meet()
             self._settle(tile, 0)
             for number, wave in enumerate(plan.waves):
                 self._reduce(tile, wave, self._pass(tile, wave, 0, self.team.column_vectors))
@@ -76,6 +71,7 @@ class RowKernel:
             self.team.place()
             tile = self._tile(plan.full_reads)
             tile.preload(plan.row_reads, [0])
+            self.team.meet()
             part = self.team.wide(self.kernel.block_index("y"))
             begin = part * each
             total = self._across(
@@ -93,6 +89,7 @@ class RowKernel:
             self.team.place()
             tile = self._tile(())
             tile.preload(plan.row_reads, [0])
+            self.team.meet()
             terms = self._load_partials(tile, wave, pointers, splits, count)
             self._reduce(tile, wave, terms)
             self._store_rows(tile)
@@ -108,6 +105,18 @@ class RowKernel:
         return Tile(self.kernel, team.nest, team.bindings, team.indices(0, clamp=clamp), caches, team.aligned)
 
     # ---------------------------------------------------------------------------------------------------------- reductions
+
+    def _whole_row(self, tile: Tile, early: Sequence[Access]) -> None:
+        """Everything about a row whose columns the team's registers hold; ``early``: what the tile has been told already."""
+        valid = [
+            self.team.valid(self.team.column(0, vector), self.team.column_vectors, vector)
+            for vector in range(self.shape.count)
+        ]
+        for wave in self.plan.waves:
+            terms = [self._terms(tile, reduction, valid) for reduction in wave]
+            self._reduce(tile, wave, terms)
+        self._store_rows(tile)
+        self._store_full(tile, valid, early)
 
     def _terms(self, tile: Tile, reduction: Reduction, valid: Sequence[Bool | None]) -> list[list[Any]]:
         """A thread's partial results of one reduction, one per row that it works on."""

@@ -13,9 +13,10 @@ from math import prod
 
 from mlirstack.schedules.cuda.graph import KernelGraph, Node, Tensor
 from mlirstack.schedules.cuda.instructions import vectors
+from mlirstack.schedules.cuda.stream.bindings import has_plain_bodies, is_computable
 from mlirstack.schedules.cuda.stream.loops import Access, Loop, Space, collapse, match_loops, vector_limit
 from mlirstack.schedules.cuda.stream.reductions import Reduction, reduction_of
-from mlirstack.schedules.cuda.stream.tile import has_plain_bodies, initial_reads, is_computable, outputs_of
+from mlirstack.schedules.cuda.stream.tile import initial_reads, outputs_of
 
 _INT32 = 1 << 31
 
@@ -75,9 +76,14 @@ class RowPlan:
 
     @cached_property
     def full_reads(self) -> list[Access]:
-        """Inputs that differ from column to column and from row to row: the bulk of the bytes."""
+        """Inputs that differ from row to row, and from column to column along vectors: the bulk of the bytes."""
         rows = [loop.members[-1] for loop in self.rows]
-        return [a for a in self.reads if self.has_columns(a) and (not rows or any(a.strides[row] for row in rows))]
+        along = self.loops[self.lane_loop].members[-1]
+        return [
+            access
+            for access in self.reads
+            if self.has_columns(access) and access.strides[along] and (not rows or any(access.strides[row] for row in rows))
+        ]
 
     @cached_property
     def full_results(self) -> list[Tensor]:

@@ -15,12 +15,14 @@ from typing import Any
 from mlirstack.schedules.cuda.instructions import hopper, vectors
 from mlirstack.schedules.cuda.instructions.reduce import WARP, BlockReducer, ClusterReducer, Combine, across_lanes
 from mlirstack.schedules.cuda.kernel import Kernel
+from mlirstack.schedules.cuda.stream.bindings import Bindings
 from mlirstack.schedules.cuda.stream.loops import Access, split_index
 from mlirstack.schedules.cuda.stream.row_plan import RowPlan
-from mlirstack.schedules.cuda.stream.tile import Bindings, Nest
+from mlirstack.schedules.cuda.stream.tile import Nest
 from mlirstack.schedules.cuda.values import Bool, Int, Number
 
 SCHEDULE = "rows"
+_OTHER_REGISTERS = 28  # of a thread, for addresses, indices, and what is computed with
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,8 @@ class Shape:
 
     ``threads`` of a block, ``team`` members of a team, ``vector`` elements of a vector, ``count`` vectors that a thread has
     in flight, ``splits`` blocks that share the columns of a row by way of memory, ``cluster`` blocks that share a team;
-    ``stream``: past the caches.
+    ``stream``: past the caches.  Where blocks stay for several rows, ``blocks`` of them do, with room for ``stages`` rows
+    each in shared memory, so many that a multiprocessor has ``together``.
     """
 
     threads: int
@@ -39,6 +42,9 @@ class Shape:
     splits: int = 1
     cluster: int = 1
     stream: bool = False
+    stages: int = 1
+    blocks: int = 0
+    together: int = 0
 
     @property
     def teams(self) -> int:
@@ -48,6 +54,8 @@ class Shape:
     @property
     def values_per_thread(self) -> int:
         """Registers of a thread that may hold values of the row: 1024 threads of a multiprocessor have 64 each."""
+        if self.together:
+            return min(255, 65536 // (self.threads * self.together)) - _OTHER_REGISTERS
         return 64 if self.threads <= 512 and self.cluster == 1 else 40
 
 
@@ -66,7 +74,7 @@ class RowTeam:
             schedule=SCHEDULE,
             suffix=suffix,
             cluster=shape.cluster,
-            min_blocks=max(1, 1024 // shape.threads) if shape.cluster > 1 else None,
+            min_blocks=shape.together or (max(1, 1024 // shape.threads) if shape.cluster > 1 else None),
         )
         self.bindings = Bindings(self.kernel, plan.graph, (access.tensor for access in accesses), plan.results)
         self.row_lanes = 1 if plan.along_columns else shape.vector
@@ -76,10 +84,16 @@ class RowTeam:
         apart = frozenset(range(len(plan.rows), len(plan.loops)))
         self.nest = Nest(plan.space, plan.loops, plan.lane_loop, shape.vector, apart)
         self._reducer: BlockReducer | ClusterReducer | None = None
+        self._number: Number = 0  # of the next reduction
+        self._scratch = 0  # where the reducer's shared memory starts
         self._scalars = self.row_lanes * max(sum(len(reduction.types) for reduction in wave) for wave in plan.waves)
 
     def place(self) -> None:
-        """Which rows and which columns this thread has."""
+        """Which row (or vector of rows) and which columns this thread has."""
+        self.move_to(self.first_row(), is_ragged=self.row_vectors % self.shape.teams != 0)
+
+    def first_row(self) -> Int:
+        """The row that the number of the block gives this thread's team; says which columns it has, too."""
         kernel, shape = self.kernel, self.shape
         thread = kernel.thread()
         if self.plan.along_columns:
@@ -89,16 +103,35 @@ class RowTeam:
         block = kernel.block_index()
         if shape.cluster > 1:
             block, self.member = block // shape.cluster, thread + hopper.block_in_cluster(kernel) * shape.threads
-        row = block if shape.teams == 1 else block * shape.teams + team
+        self.aligned = self._alignment()
+        return block if shape.teams == 1 else block * shape.teams + team
+
+    def move_to(self, row: Int, *, is_ragged: bool) -> None:
+        """Work on ``row`` from now on.  ``is_ragged``: there may be no such row; then this is the last one, and nothing may
+        be stored."""
         self.row_valid: Bool | None = None
-        if self.row_vectors % shape.teams:
-            # Threads without a row work on the last one, and store nothing.
+        if is_ragged:
             self.row_valid = row < self.row_vectors
             row = row.minimum(self.row_vectors - 1)
         self.row = self.wide(row)
         sizes = [loop.size for loop in self.plan.rows]
         self.row_indices = self._split(self.row, sizes, self.row_lanes)
-        self.aligned = self._alignment()
+
+    def meet(self, first_byte: int = 0) -> None:
+        """Before the first :meth:`combine`: what it needs in shared memory, from ``first_byte`` on, is there."""
+        self._scratch = first_byte
+        if self.shape.team <= WARP or not self.plan.along_columns:
+            return
+        scratch = self.kernel.offset(self.kernel.shared(), first_byte)
+        if self.shape.cluster > 1:
+            self._reducer = ClusterReducer(self.kernel, scratch, self._scalars, self.shape.cluster)
+            self._reducer.start()
+        else:
+            self._reducer = BlockReducer(self.kernel, scratch, self._scalars)
+
+    def count_from(self, number: Int) -> None:
+        """The next reduction is the one of this number."""
+        self._number = number
 
     def _alignment(self) -> Bool | None:
         """Do all tensors start at multiples of 16 bytes?  None where it does not matter."""
@@ -147,13 +180,13 @@ class RowTeam:
         return number.wide() if self.plan.is_large else number
 
     def launch(self, splits: int) -> None:
-        """Launch with a team for all rows, and ``splits`` times as many blocks."""
-        shape, shared = self.shape, 0
+        """Launch with a team for all rows, or the blocks that stay, and ``splits`` times as many blocks."""
+        shape, shared = self.shape, self._scratch
         if not self.plan.along_columns and shape.team > 1:
-            shared = shape.threads * 8 * self._scalars
+            shared += shape.threads * 8 * self._scalars
         elif self._reducer is not None:
-            shared = self._reducer.scratch_bytes(shape.threads, self._scalars)
-        blocks = -(-self.row_vectors // shape.teams) * shape.cluster
+            shared += self._reducer.scratch_bytes(shape.threads, self._scalars)
+        blocks = shape.blocks or -(-self.row_vectors // shape.teams) * shape.cluster
         self.kernel.launch((blocks, splits), shared_bytes=shared)
 
     def combine(self, values: list[Any], merge: Combine) -> list[Any]:
@@ -164,11 +197,10 @@ class RowTeam:
         if shape.team <= WARP:
             return across_lanes(kernel, values, merge, shape.team)
         assert shape.team == shape.threads * shape.cluster, "a team is a part of a warp, a block, or a cluster"
-        if self._reducer is None and shape.cluster > 1:
-            self._reducer = ClusterReducer(kernel, kernel.shared(), self._scalars, shape.cluster)
-        elif self._reducer is None:
-            self._reducer = BlockReducer(kernel, kernel.shared(), self._scalars)
-        return self._reducer(values, merge)
+        assert self._reducer is not None, "meet() comes first"
+        number = self._number
+        self._number = number + 1
+        return self._reducer(values, merge, number)
 
     def _combine_far(self, values: list[Any], merge: Combine) -> list[Any]:
         """Over members that are whole rows of threads: the second half to the first, until one row has it all."""

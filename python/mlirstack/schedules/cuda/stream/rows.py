@@ -1,13 +1,14 @@
 """Reductions and what stands around them: softmax, norms, sums over any dimensions, argmax, in one kernel where that can be.
 
-A row is held in registers where it fits; longer ones are read once per pass; few long rows are shared by many blocks,
-whose partial results a second kernel combines in a fixed order.
+A row is held in registers where it fits; where there are many, blocks stay for several; longer ones are read once per pass;
+few long rows are shared by many blocks, whose partial results a second kernel combines in a fixed order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 from mlirstack.ir import kernels
@@ -19,16 +20,19 @@ from mlirstack.schedules.cuda.instructions.reduce import WARP
 from mlirstack.schedules.cuda.stream import row_claim
 from mlirstack.schedules.cuda.stream.reductions import Selected
 from mlirstack.schedules.cuda.stream.row_kernel import RowKernel, allocate_partials
+from mlirstack.schedules.cuda.stream.row_pipeline import StayingRows, can_stay, stage_bytes
 from mlirstack.schedules.cuda.stream.row_plan import RowPlan, row_plan
 from mlirstack.schedules.cuda.stream.row_team import SCHEDULE, Shape
 
 _STEPS = 4  # steps of the loop of a block, where there is much to read
 _MANY_ROWS = 16  # for each multiprocessor: a warp for each row then keeps them busy
+_ROUNDS = 4  # rows of a team, at least, where blocks stay
+_OTHER_SHARED = 3 << 10  # bytes of a block's shared memory that rows do not take: its own, and those of reductions
 _HELD = 64  # registers of a thread for values of the row; 32 in blocks of 1024, which have 64 registers a thread
 
 
 class Rows:
-    """Parameters: ``mode`` (resident, looped or split), and those of ``Shape``."""
+    """Parameters: ``mode`` (resident, staying, looped or split), and those of ``Shape``."""
 
     name = SCHEDULE
     kernel_class = kernels.REDUCTION
@@ -54,11 +58,12 @@ class Rows:
             if other is not None:
                 found.append(("resident", other))
         found += [("resident", clustered) for clustered in _clustered(plan, replace(shape, cluster=1), device)]
+        found += [("staying", staying) for staying in _staying(plan, shape, device)]
         looped = _looped(plan, replace(shape, cluster=1))
         found += [("looped", looped), ("looped", replace(looped, count=2 * looped.count))]
         if plan.can_split:
             found += [("split", _split(plan, replace(looped, count=count), device)) for count in (2, 4, 8)]
-        return [_parameters(*pair) for pair in dict.fromkeys(found)][:10]
+        return [_parameters(*pair) for pair in dict.fromkeys(found)][:16]
 
     def emit(self, function: Any, graph: KernelGraph, parameters: Parameters, device: Device) -> None:
         """One kernel, or two for mode "split"; see :class:`~mlirstack.schedules.cuda.emitter.Emitter`."""
@@ -68,6 +73,8 @@ class Rows:
         mode = parameters["mode"]
         if mode == "split":
             _emit_split(function, plan, shape)
+        elif mode == "staying":
+            StayingRows(function, plan, shape, plan.accesses).write()
         elif mode == "looped":
             RowKernel(function, plan, shape, plan.accesses).write_looped()
         else:
@@ -92,9 +99,10 @@ def _emit_split(function: Any, plan: RowPlan, shape: Shape) -> None:
 
 
 def _parameters(mode: str, shape: Shape) -> Parameters:
+    staying = {"stages": shape.stages, "blocks": shape.blocks, "together": shape.together} if mode == "staying" else {}
     return {
         "mode": mode, "threads": shape.threads, "team": shape.team, "vector": shape.vector, "count": shape.count,
-        "splits": shape.splits, "cluster": shape.cluster, "stream": shape.stream,
+        "splits": shape.splits, "cluster": shape.cluster, "stream": shape.stream, **staying,
     }  # fmt: skip
 
 
@@ -178,6 +186,30 @@ def _clustered(plan: RowPlan, shape: Shape, device: Device) -> list[Shape]:
             if count * shape.vector * max(1, words) <= _HELD // 2:
                 found.append(replace(shape, threads=threads, team=team, count=count, cluster=cluster))
                 break
+    return found
+
+
+def _staying(plan: RowPlan, shape: Shape, device: Device) -> list[Shape]:
+    """Kernels whose blocks stay for several rows."""
+    if not can_stay(plan, shape.vector) or not plan.full_results:
+        return []
+    length = plan.column_count // shape.vector
+    found = []
+    for threads, cluster, together in product((256, 512, 1024), (1, 2, 4, 8), (1, 2, 3, 4)):
+        team = threads * cluster if length > 8 * WARP else WARP
+        count = -(-length // team)
+        if count * team > 1.25 * length or not 512 <= threads * together <= device.threads_per_multiprocessor:
+            continue
+        if cluster > 1 and (not device.has_clusters or length < 4096):
+            continue
+        one = Shape(threads, team, shape.vector, count, cluster=cluster, stages=2, together=together)
+        room = (device.shared_per_multiprocessor // together - _OTHER_SHARED) // stage_bytes(plan, one)
+        rounds = -(-plan.row_count // (one.teams * (device.blocks_at_once(cluster) * together // cluster)))
+        if one.values_per_thread < count * shape.vector * len(plan.full_reads) or room < 2 or rounds < _ROUNDS:
+            continue
+        # As many blocks as give all of them the same number of rows.
+        blocks = -(-plan.row_count // (one.teams * rounds)) * cluster
+        found.append(replace(one, stages=min(room, 4), blocks=blocks))
     return found
 
 

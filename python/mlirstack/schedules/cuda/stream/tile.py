@@ -6,18 +6,17 @@ access), vectors are apart.  A value that does not depend on the lane, or not on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
-from mlirstack.bindings import ir
-from mlirstack.passes import functions
-from mlirstack.passes.regions import external_values
+from mlirstack.bindings import dialect, ir
 from mlirstack.schedules.cuda.graph import KernelGraph, Node, Tensor
 from mlirstack.schedules.cuda.instructions import vectors
-from mlirstack.schedules.cuda.instructions.approximate import Approximation, rounded_tensors
 from mlirstack.schedules.cuda.instructions.vectors import Cache
+from mlirstack.schedules.cuda.stream.bindings import Bindings
+from mlirstack.schedules.cuda.stream.gathers import GATHERS, Run, follows, strides_of
 from mlirstack.schedules.cuda.stream.loops import Access, Loop, Space
 from mlirstack.schedules.cuda.values import Bool, Int, Number
 
@@ -52,41 +51,6 @@ class Nest:
         return frozenset(number for number, loop in enumerate(self.loops) if wanted & set(loop.members))
 
 
-class Bindings:
-    """What the values of a graph are in a kernel: pointers and scalars that the host passes, fast forms of functions.
-
-    ``tensors``: what the kernel reads and writes; ``results``: the tensors of the graph that are stored.
-    """
-
-    def __init__(self, kernel: Kernel, graph: KernelGraph, tensors: Iterable[Tensor], results: Collection[Tensor]) -> None:
-        self._pointers: dict[Any, Any] = {}
-        self._scalars: dict[Any, Any] = {}
-        for tensor in tensors:
-            if tensor.value not in self._pointers:
-                self._pointers[tensor.value] = kernel.pointer(tensor.value)
-        for value in _scalars_of(graph.nodes):
-            if functions.defining_op(value) is None and value not in self._scalars:
-                self._scalars[value] = kernel.scalar(value)
-        rounded = rounded_tensors(graph, results)
-        self._forms = {node: Approximation(kernel, node, rounded) for node in graph.nodes}
-
-    def pointer(self, tensor: Tensor) -> Any:
-        """Where a tensor starts."""
-        return self._pointers[tensor.value]
-
-    def scalar(self, value: Any) -> Any:
-        """A scalar of the host in the kernel: a parameter, or the constant made again."""
-        if value in self._scalars:
-            return self._scalars[value]
-        producer = functions.defining_op(value)
-        assert producer is not None, "scalars are parameters or constants"
-        return producer.clone().operation.results[0]
-
-    def forms(self, node: Node) -> Approximation:
-        """What may take the place of ops in the body of a node."""
-        return self._forms[node]
-
-
 class Tile:
     """Values of the thread.  ``indices(vector)``: the index of each loop of the nest at lane 0, all of one integer type.
 
@@ -107,12 +71,20 @@ class Tile:
         self._index_of: dict[int, Sequence[Int]] = {}
         self._known: dict[tuple[Tensor, Point], Any] = {}
         self._loaded: dict[tuple[Access, Point], Any] = {}
+        self._gathered: dict[tuple[Any, int], list[Any]] = {}  # read in a body, vector → all lanes
 
-    def inner(self, indices: Callable[[int], Sequence[Int]]) -> Tile:
-        """The values inside of a loop: other ``indices``; what does not depend on the vector is known there too."""
+    def inner(self, indices: Callable[[int], Sequence[Int]], moved: frozenset[int] | None = None) -> Tile:
+        """The values inside of a loop: other ``indices`` of the loops ``moved`` (those that vectors lie apart in, unless
+        given); what does not depend on these is known there too."""
+        others = self.nest.apart if moved is None else moved
         tile = Tile(self.kernel, self.nest, self.bindings, indices, self._caches, self._aligned)
-        tile._known = {key: value for key, value in self._known.items() if key[1][0] == _ANY}
-        tile._loaded = {key: value for key, value in self._loaded.items() if key[1][0] == _ANY}
+        space = self.nest.space
+        for (tensor, point), value in self._known.items():
+            if not self.nest.depends(space.loops_of(tensor)) & others:
+                tile._known[tensor, point] = value
+        for (access, point), value in self._loaded.items():
+            if not self._moves(access) & others:
+                tile._loaded[access, point] = value
         return tile
 
     # ------------------------------------------------------------------------------------------------------------ values
@@ -212,7 +184,7 @@ class Tile:
         for number, stride in enumerate(self.nest.strides(access)):
             if stride == 0 and number not in unguarded:
                 conditions.append(self._index(vector)[number].equals(0))
-        pointer = self._address(access, vector)
+        pointer = self.address(access, vector)
 
         def write() -> None:
             each = self._elements_per_access(access)
@@ -232,7 +204,7 @@ class Tile:
 
     def _load(self, wanted: Sequence[tuple[Access, int]]) -> None:
         """Load the lanes of these vectors, one after the other with nothing in between."""
-        pointers = [self._address(access, vector) for access, vector in wanted]
+        pointers = [self.address(access, vector) for access, vector in wanted]
 
         def read(is_aligned: bool) -> list[Any]:
             return [
@@ -280,7 +252,7 @@ class Tile:
             return 1
         return min(self.nest.lanes, vectors.elements_per_access(access.tensor.element))
 
-    def _address(self, access: Access, vector: int) -> Any:
+    def address(self, access: Access, vector: int) -> Any:
         """Where lane 0 of a vector lies."""
         position: Number = access.offset
         for index, stride in zip(self._index(vector), self.nest.strides(access), strict=True):
@@ -296,9 +268,82 @@ class Tile:
         starts = [self.initial(node, position, point) for position in range(len(node.outputs))]
         indices = self.index_values(point, node) if "linalg.index" in node.body_ops() else ()
         scalars = [*self.operands(node, point), *starts]
-        results = node.inline(scalars, indices, replace=self.bindings.forms(node))
+        forms = self.bindings.forms(node)
+
+        def replace(op: Any, value: Callable[[Any], Any]) -> Any:
+            return self._gather(node, op, value, point) if op.name in GATHERS else forms(op, value)
+
+        results = node.inline(scalars, indices, replace=replace)
         for tensor, value in zip(outputs_of(node), results, strict=True):
             self.set(tensor, point, value)
+
+    def _gather(self, node: Node, op: Any, value: Callable[[Any], Any], point: Point) -> Any:
+        """What a body reads at a place that it computes: with all lanes of the vector at once where places follow each
+        other."""
+        vector, lane = point
+        run = self._run(node, op)
+        if run is None:
+            return self._gather_one(op, value)
+        if lane == 0:
+            self._gathered[op, vector] = self._gather_lanes(node, op, value, vector, run)
+        return self._gathered[op, vector][lane]
+
+    def _run(self, node: Node, op: Any) -> Run | None:
+        """How a read in a body follows the lanes; None where it does not, or where there is one lane."""
+        space, lanes = self.nest.space, self.nest.lanes
+        if self.nest.vector_loop is None or lanes == 1:
+            return None
+        member = self.nest.loops[self.nest.vector_loop].members[-1]
+        if member not in space.of_node[node] or space.sizes[member] % lanes:
+            return None
+        same = {
+            number for number, operand in enumerate(node.inputs) if not self._changes(node, number, operand.tensor, member)
+        }
+        return follows(op, node, space.of_node[node].index(member), same, lanes)
+
+    def _changes(self, node: Node, number: int, tensor: Tensor | None, loop: int) -> bool:
+        """Does an input of a node differ along a loop of the space?"""
+        if tensor is None:
+            return False
+        space = self.nest.space
+        access = space.reads[node, number] if tensor.is_argument else space.writes[tensor]
+        return access.strides[loop] != 0
+
+    def _gather_one(self, op: Any, value: Callable[[Any], Any]) -> Any:
+        element = ir.ShapedType(op.operands[0].type).element_type
+        return vectors.load(self.kernel, element, self._gather_address(op, value))[0]
+
+    def _gather_lanes(self, node: Node, op: Any, value: Callable[[Any], Any], vector: int, run: Run) -> list[Any]:
+        kernel, lanes = self.kernel, self.nest.lanes
+        element = ir.ShapedType(op.operands[0].type).element_type
+        start, each = self._gather_address(op, value), min(lanes, vectors.elements_per_access(element))
+        kind = vectors.storage_type(element)
+
+        def follow() -> list[Any]:
+            places = [kernel.offset(start, lane, kind) for lane in range(0, lanes, each)]
+            return [found for place in places for found in vectors.load(kernel, element, place, each)]
+
+        assert self.nest.vector_loop is not None
+        member = self.nest.loops[self.nest.vector_loop].members[-1]
+        index = self.loop_indices((vector, 0))[member]
+        first = 0 if run.low is None else run.low - run.shift
+        end = self.nest.space.sizes[member] if run.high is None else run.high - run.shift + 2 - lanes
+        inside = [index > first - 1] if first > 0 else []
+        inside += [index < max(end, 0)] if end <= self.nest.space.sizes[member] - lanes else []
+        if not inside:
+            return follow()
+        return kernel.either(
+            reduce(Bool.__and__, inside), follow, lambda: [self._gather_one(op, value)] * lanes, [element] * lanes
+        )
+
+    def _gather_address(self, op: Any, value: Callable[[Any], Any]) -> Any:
+        source, *indices = list(op.operands)
+        place: Number = 0
+        for index, stride in zip(indices, strides_of(source), strict=True):
+            number = Int(dialect("arith").IndexCastOp(self.kernel.i64, value(index)).result)
+            place = number * stride + place
+        kind = vectors.storage_type(ir.ShapedType(source.type).element_type)
+        return self.kernel.offset(self.bindings.source(source), place, kind)
 
     def _initial_access(self, node: Node, position: int) -> Access:
         return self.nest.space.writes[outputs_of(node)[position]].of(node.initial[position])
@@ -332,30 +377,3 @@ def initial_reads(graph: KernelGraph, space: Space) -> list[Access]:
 def outputs_of(node: Node) -> list[Tensor]:
     """The tensors that a node computes."""
     return [output.tensor for output in node.outputs if output.tensor is not None]
-
-
-def _scalars_of(nodes: Sequence[Node]) -> Iterable[Any]:
-    for node in nodes:
-        yield from (operand.value for operand in node.inputs if operand.tensor is None)
-        yield from (start for start in node.initial if start is not None and not isinstance(start, Tensor))
-
-
-def is_computable(element: Any) -> bool:
-    """Is it an element type that kernels compute with: booleans, integers of 8 to 64 bits, floats of 16 to 64 bits?"""
-    if isinstance(element, ir.IntegerType):
-        return element.width in (1, 8, 16, 32, 64)
-    return isinstance(element, (ir.F16Type, ir.BF16Type, ir.F32Type, ir.F64Type))
-
-
-def has_plain_bodies(nodes: Iterable[Node]) -> bool:
-    """Are all bodies made of arith and math ops (and linalg.index) on their operands and on constants alone?"""
-    allowed = ("arith.", "math.", "linalg.index")
-    return all(name.startswith(allowed) and name != "math.ipowi" for node in nodes for name in node.body_ops()) and all(
-        _outside_is_constant(node) for node in nodes
-    )
-
-
-def _outside_is_constant(node: Node) -> bool:
-    operands = set(node.op.operands)
-    producers = [functions.defining_op(value) for value in external_values(node.op) if value not in operands]
-    return all(producer is not None and producer.name == "arith.constant" for producer in producers)

@@ -18,9 +18,10 @@ from mlirstack.schedules.cuda.graph import KernelGraph
 from mlirstack.schedules.cuda.instructions import vectors
 from mlirstack.schedules.cuda.instructions.vectors import Cache
 from mlirstack.schedules.cuda.kernel import Kernel
+from mlirstack.schedules.cuda.stream.bindings import Bindings
 from mlirstack.schedules.cuda.stream.elementwise import Plan, plan_of
 from mlirstack.schedules.cuda.stream.loops import Access, split_index, vector_limit
-from mlirstack.schedules.cuda.stream.tile import Bindings, Nest, Tile
+from mlirstack.schedules.cuda.stream.tile import Nest, Tile
 from mlirstack.schedules.cuda.values import Bool, Int
 
 _SMALLEST = 16  # shorter loops: strided reads by neighbouring threads are as good
