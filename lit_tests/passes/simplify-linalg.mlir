@@ -16,3 +16,15 @@ func.func @main(%x: tensor<4x8xf32>) -> tensor<4xf32> {
     }
   return %0 : tensor<4xf32>
 }
+
+// The size that torch infers is that of the group through its other sizes.
+// CHECK-LABEL: func.func @inferred(
+// CHECK-SAME:    %[[X:.*]]: tensor<?xf32>
+// CHECK:         %[[SIZE:.*]] = tensor.dim %[[X]]
+// CHECK:         %[[ROWS:.*]] = arith.divsi %[[SIZE]]
+// CHECK:         tensor.expand_shape %[[X]] {{.*}} output_shape [%[[ROWS]], 6]
+func.func @inferred(%x: tensor<?xf32>) -> tensor<?x6xf32> {
+  %inferred = arith.constant -1 : index
+  %0 = tensor.expand_shape %x [[0, 1]] output_shape [%inferred, 6] : tensor<?xf32> into tensor<?x6xf32>
+  return %0 : tensor<?x6xf32>
+}

@@ -27,6 +27,7 @@ class SimplifyLinalg(PythonPass):
     - A generic op that only yields a scalar is a ``linalg.fill``.
     - An integer power is a product where the exponent is a small constant, else a power of floats: LLVM's own integer
       power takes one exponent for a whole vector.
+    - The size of -1 that torch infers, in ``x.reshape(-1, 6)`` of a dynamic size, is computed.
     """
 
     name = "mlirstack-simplify-linalg"
@@ -44,6 +45,32 @@ class SimplifyLinalg(PythonPass):
         for op in walk(module):
             if op.name == "linalg.generic":
                 _to_fill(op)
+        for op in walk(module):
+            if op.name == "tensor.expand_shape":
+                _inferred_size(op)
+
+
+def _inferred_size(op: Any) -> None:
+    """``expand_shape %x [[0, 1]] output_shape [-1, 6]``: the size is that of ``%x`` through the others of its group."""
+    sizes: list[Any] = list(ir.DenseI64ArrayAttr(op.attributes["static_output_shape"]))
+    dynamic = [axis for axis, size in enumerate(sizes) if size == ir.ShapedType.get_dynamic_size()]
+    for axis, value in zip(dynamic, list(op.operands)[1:], strict=True):
+        sizes[axis] = value
+    groups = [
+        [ir.IntegerAttr(i).value for i in ir.ArrayAttr(group)] for group in ir.ArrayAttr(op.attributes["reassociation"])
+    ]
+    arith, tensor, index = dialect("arith"), dialect("tensor"), ir.IndexType.get()
+    for number, axis in enumerate(dynamic, 1):
+        made = functions.defining_op(op.operands[number])
+        if made is None or made.name != "arith.constant" or ir.IntegerAttr(made.attributes["value"]).value != -1:
+            continue
+        source = next(i for i, group in enumerate(groups) if axis in group)
+        with ir.InsertionPoint(op), op.location:
+            size = tensor.DimOp(op.operands[0], arith.ConstantOp(index, source).result).result
+            for other in (sizes[i] for i in groups[source] if i != axis):
+                part = arith.ConstantOp(index, other).result if isinstance(other, int) else other
+                size = arith.DivSIOp(size, part).result
+        op.operands[number] = size
 
 
 def _float_constant(value: Any) -> float | None:
