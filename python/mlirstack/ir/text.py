@@ -6,6 +6,7 @@ Two views of a module exist: text for people, with large constants elided, and b
 from __future__ import annotations
 
 import io
+import re
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,18 @@ def module_text(
         use_local_scope=local,
         **limits,
     )
-    return text
+    # Attributes of unknown dialects are printed as they are, machine code of kernels inside IREE's modules among them.
+    return elided(text) if elide and _HEXADECIMAL in text else text
+
+
+_HEXADECIMAL = 'dense<"0x'
+_LARGE_CONSTANT = re.compile(r'dense<"0x[0-9A-F]{8,}">')
+_RESOURCES = re.compile(r"\{-#.*?#-\}\n?", re.DOTALL)
+
+
+def elided(text: str) -> str:
+    """``text`` with constants in hexadecimal form, the large ones, replaced as MLIR's own printer does it."""
+    return _RESOURCES.sub("", _LARGE_CONSTANT.sub("dense_resource<__elided__>", text))
 
 
 def is_valid(module: Any) -> bool:
@@ -67,7 +79,12 @@ def module_bytecode(module: Any) -> bytes:
 
 
 def parse_module(source: str | bytes, context: Any, *, name: str = "<string>") -> Any:
-    """Parse MLIR text or bytecode; raises :class:`UsageError` with MLIR's own message and position."""
+    """Parse MLIR text or bytecode; raises :class:`UsageError` with MLIR's own message and position.
+
+    Bytecode comes from a stage, which was checked when it was written: it may hold ops of IREE, unknown to these bindings.
+    """
+    if isinstance(source, bytes):
+        context.allow_unregistered_dialects = True
     with collect_diagnostics(context) as diagnostics:
         try:
             return ir.Module.parse(source, context)

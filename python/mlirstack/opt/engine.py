@@ -188,11 +188,23 @@ def _transform(
     if payload is module:
         out = printing.output(operation, invocation, resources)
     else:
-        data = payload if isinstance(payload, (str, bytes)) else getattr(payload, "text", None) or payload.data
+        data = _shown(payload)
         out = printing.encode(data) if isinstance(data, str) else data
     if timing:
         timing.add("Output", time.perf_counter() - started)
     return True, out
+
+
+def _shown(payload: Any) -> str | bytes:
+    """What a translation has left: text or bytes, a record of either, or a module that it has made anew."""
+    if isinstance(payload, (str, bytes)):
+        return payload
+    if hasattr(payload, "operation"):
+        from mlirstack.ir.text import module_text
+
+        return module_text(payload)
+    shown: str | bytes = getattr(payload, "text", None) or payload.data
+    return shown
 
 
 def _run(

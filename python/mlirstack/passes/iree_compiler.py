@@ -19,7 +19,7 @@ from pathlib import Path
 
 from mlirstack.errors import Diagnostic, MissingDependencyError, SourceLine, StageError
 from mlirstack.ir.foreign import ForeignModule
-from mlirstack.ir.text import BYTECODE_MAGIC, ELIDE_ELEMENTS
+from mlirstack.ir.text import BYTECODE_MAGIC, ELIDE_ELEMENTS, elided
 from mlirstack.pipeline.tool import ToolRun, run_tool
 
 PHASES = {
@@ -101,15 +101,6 @@ def run_compiler(run: CompilerRun, source: bytes | str) -> ForeignModule | bytes
             return output
         [text] = directory.glob(f"*.{run.phase}.mlir")
         return ForeignModule(output, elided(text.read_text()))
-
-
-_LARGE_CONSTANT = re.compile(r'dense<"0x[0-9A-F]{8,}">')
-_RESOURCES = re.compile(r"\{-#.*?#-\}\n?", re.DOTALL)
-
-
-def elided(text: str) -> str:
-    """``text`` with constants in hexadecimal form, the large ones, replaced as MLIR's own printer does it."""
-    return _RESOURCES.sub("", _LARGE_CONSTANT.sub("dense_resource<__elided__>", text))
 
 
 def source_of(payload: ForeignModule | bytes | str) -> bytes | str:

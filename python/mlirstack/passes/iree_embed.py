@@ -56,7 +56,6 @@ class EmbedKernels(Translation):
         if not payload.plan.program:
             raise StageError("these kernels come without the program that calls them", stage="program")
         context = new_context()
-        context.allow_unregistered_dialects = True
         module = parse_module(unpacked_program(payload.plan.program), context)
         with context, ir.Location.unknown():
             main = function(module, abi.MAIN)
