@@ -30,12 +30,12 @@ FX = Stage(
 LINALG_LEGAL_OPS = ("aten.adaptive_max_pool2d", "aten.flatten.using_ints", "aten.unflatten.int")
 
 
-def _torch_stage(legal_ops: tuple[str, ...] = ()) -> Stage:
+def _torch_stage(legal_ops: tuple[str, ...] = (), *, for_tosa: bool = False) -> Stage:
     return Stage(
         "torch",
         "torch",
         (
-            ImportFx(),
+            ImportFx(for_tosa),
             # Quantized custom ops become ATen ops that the next passes know.
             Pass("torch-match-quantized-custom-ops", on=FUNCTION),
             # Bodies of control flow arrive as functions.
@@ -174,7 +174,7 @@ TORCH_TO_STABLEHLO = Stage(
 )
 
 _ROUTES = {
-    "tosa": (FX, _torch_stage(), TORCH_TO_TOSA, TOSA_TO_LINALG),
+    "tosa": (FX, _torch_stage(for_tosa=True), TORCH_TO_TOSA, TOSA_TO_LINALG),
     "linalg": (FX, _torch_stage(LINALG_LEGAL_OPS), TORCH_TO_LINALG),
 }
 

@@ -33,7 +33,11 @@ class ImportFx(Translation):
 
     A location is the stack of Python calls that led to a node.  Torch knows their lines but no columns; what stands for the
     column is the node, by its line in the dump of the exported graph.
+
+    ``for_tosa`` takes those operations apart first that have no conversion to TOSA as they are.
     """
+
+    for_tosa: bool = False
 
     name: ClassVar[str] = "mlirstack-import-fx"
 
@@ -45,7 +49,14 @@ class ImportFx(Translation):
         assert isinstance(payload, FxGraph)
         graph_module = copy.deepcopy(payload.module)  # the importer rewrites what it reads
         importer = fx_importer()(context=new_context(), graph_node_importer_cls=control_flow_importer())
-        _locate_nodes(importer, _lines_in_dump(payload, graph_module))
+        lines = _lines_in_dump(payload, graph_module)
+        if self.for_tosa:
+            from mlirstack.frontend.replace_nodes import replace_nodes
+            from mlirstack.frontend.tosa_rules import tosa_rules
+
+            origins = replace_nodes(graph_module, tosa_rules())
+            lines |= {node: lines[origin] for node, origin in origins.items() if origin in lines}
+        _locate_nodes(importer, lines)
         try:
             importer.import_graph_module(graph_module, func_name=ENTRY)
         except (NotImplementedError, AssertionError, KeyError, ValueError, TypeError, RuntimeError) as error:

@@ -220,7 +220,7 @@ def _module_objections(module: ir.Module) -> Iterator[Objection]:
         for value in op.results:
             _, dtype = parse_type(str(value.type))
             # Python numbers of the model have type !torch.float as well.
-            reason = _NOT_IN_TOSA.get(dtype) or _BEYOND_TOSA.get(dtype)
+            reason = _NOT_IN_TOSA.get(dtype or "") or _BEYOND_TOSA.get(dtype or "")
             if reason and str(value.type).startswith("!torch.v"):
                 yield Objection(f"{dtype} in '{op.name}'", reason, source_line(op.location))
 

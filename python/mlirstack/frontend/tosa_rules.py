@@ -1,0 +1,52 @@
+"""What torch-mlir has no conversion to TOSA for, in terms of what it has: the rules that only the TOSA route applies."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mlirstack.frontend.replace_nodes import Rule
+from mlirstack.frontend.tosa_scatters import scatter_rules
+from mlirstack.frontend.tosa_windows import window_rules
+
+aten = torch.ops.aten
+
+
+@functools.cache
+def tosa_rules() -> dict[Any, Rule]:
+    """Operator overload → rule, see :mod:`mlirstack.frontend.replace_nodes`."""
+    return {
+        **scatter_rules(),
+        **window_rules(),
+        aten.empty.memory_format: _empty,
+        aten.convolution.default: _grouped_convolution,
+    }
+
+
+def _empty(used: frozenset[int], size: list[int], *, dtype: torch.dtype | None = None, **options: Any) -> Tensor:
+    """Values that nobody may rely on."""
+    return torch.zeros(size, dtype=dtype)
+
+
+def _grouped_convolution(
+    used: frozenset[int],
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: list[int],
+    padding: list[int],
+    dilation: list[int],
+    transposed: bool,
+    output_padding: list[int],
+    groups: int,
+) -> Any:
+    """A convolution of each group, where TOSA has none of groups: in three dimensions, and transposed."""
+    if groups == 1 or (len(stride) < 3 and not transposed):
+        return NotImplemented
+    biases = bias.chunk(groups) if bias is not None else [None] * groups
+    parts = zip(x.chunk(groups, 1), weight.chunk(groups, 0), biases, strict=True)
+    options = (stride, padding, dilation, transposed, output_padding, 1)
+    return torch.cat([aten.convolution(part, kernel, offset, *options) for part, kernel, offset in parts], 1)
