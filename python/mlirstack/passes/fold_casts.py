@@ -1,7 +1,7 @@
-"""Widening casts, folded into the ops that read their result.
+"""Widening casts, and casts of indices, folded into the ops that read their result.
 
 A bf16 tensor that several ops read as f32 should be read as bf16 by each: the cast costs nothing in a register, and the wide
-tensor would be twice the traffic.
+tensor would be twice the traffic.  Indices are few; a kernel that only makes them narrower costs its launch.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _WIDENING = ("arith.extf", "arith.extsi", "arith.extui")
 @dataclass(frozen=True)
 class FoldCasts(PythonPass):
     """Before and after: linalg on tensors.  Every ``linalg.generic`` that reads the result of an op that only widens its one
-    input reads that input instead, and widens in its body::
+    input, or only makes i32 of torch's i64 indices, reads that input instead, and casts in its body::
 
         %w = generic ins(%x) { extf }                →      generic ins(%x, %y) { extf; … }
         generic ins(%w, %y) { … }
@@ -36,14 +36,14 @@ class FoldCasts(PythonPass):
             if op.name == "linalg.generic":
                 casts = {}
                 for position, value in enumerate(list(op.operands)[: len(op.operands) - len(op.results)]):
-                    cast = _widening(functions.defining_op(value))
+                    cast = _cast(functions.defining_op(value))
                     if cast is not None:
                         casts[position] = cast
                 if casts:
                     _fold(op, casts)
 
 
-def _widening(op: Any | None) -> Any | None:
+def _cast(op: Any | None) -> Any | None:
     """The scalar cast that an elementwise op consists of, at the same place of input and result; else None."""
     shape = op_shape(op) if op is not None and op.name == "linalg.generic" else None
     if op is None or shape is None or len(shape.dims) != 2 or len(set(shape.dims)) != 1 or shape.reductions:
@@ -51,8 +51,13 @@ def _widening(op: Any | None) -> Any | None:
     if shape.dims[0] != tuple(range(len(shape.sizes))):
         return None
     inner = [entry.operation for entry in op.regions[0].blocks[0].operations]
-    is_cast = len(inner) == 2 and inner[0].name in _WIDENING and inner[1].operands[0] == inner[0].results[0]
+    is_cast = len(inner) == 2 and _is_folded(inner[0]) and inner[1].operands[0] == inner[0].results[0]
     return inner[0] if is_cast else None
+
+
+def _is_folded(scalar: Any) -> bool:
+    is_index = scalar.name == "arith.trunci" and scalar.operands[0].type.width == 64 and scalar.results[0].type.width == 32
+    return is_index or scalar.name in _WIDENING
 
 
 def _fold(op: Any, casts: dict[int, Any]) -> None:
