@@ -12,15 +12,20 @@ import torch
 
 from mlirstack.bindings import new_context
 from mlirstack.bundle.golden import Drawn, draw, sample_positions
+from mlirstack.bundle.manifest import ArtifactEntry, Manifest
 from mlirstack.bundle.parameters import map_parameters
-from mlirstack.errors import PipelineError, UsageError
+from mlirstack.bundle.select import choose
+from mlirstack.errors import PipelineError, TargetUnavailableError, UsageError
 from mlirstack.frontend.parameters import save_parameters
+from mlirstack.frontend.program import Signature
 from mlirstack.ir.text import parse_module
 from mlirstack.passes.iree_phase import IreePhase
 from mlirstack.passes.iree_targets import BACKENDS, CPU, CUDA, ROCM, VULKAN, device_attribute
+from mlirstack.targets import requirements
+from mlirstack.targets.base import Artifact
 from mlirstack.targets.iree.bytecode import bytecode_version
 from mlirstack.targets.registry import create_target
-from mlirstack.targets.requirements import Requirements, cpuinfo_features, runs_on, unmet
+from mlirstack.targets.requirements import CudaDevice, Requirements, cpuinfo_features, runs_on, unmet
 
 DOUBLE = """
 func.func @main(%x: tensor<64xf32>) -> tensor<64xf32> {
@@ -102,6 +107,36 @@ def test_requirements_name_what_the_kernel_names() -> None:
     runs = {("sm_80", (9, 0)): True, ("sm_90", (8, 9)): False, ("sm_90a", (9, 0)): True, ("sm_90a", (10, 0)): False}
     runs |= {("sm_100f", (10, 3)): True, ("sm_100f", (12, 0)): False, ("gfx942", (9, 0)): False}
     assert {key: runs_on(*key) for key in runs} == runs
+
+
+def test_of_several_architectures_the_one_for_this_gpu_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One bundle for sm_80 and sm_90: each machine takes its own, a later one what runs on it, an earlier one is told why not."""
+    own = {"ptx": [8, 0], "compiler": "iree-base-compiler 3.13.0", "bytecode": [17, 0]}
+    metadata = {
+        "iree-cuda:sm_80": own | {"arch": "sm_80"},
+        "iree-cuda:sm_90": own | {"arch": "sm_90", "kernel_arch": "sm_90a"},
+    }
+    entries = tuple(
+        ArtifactEntry(spec, "iree-cuda", {}, create_target(spec).requirements(Artifact("iree-cuda", {}, found)), found)
+        for spec, found in metadata.items()
+    )
+    manifest = Manifest("net", {}, Signature((), (), (), "", ""), (), (), entries, {})
+    chosen = {}
+    for capability in ((8, 0), (8, 9), (9, 0), (10, 0)):
+        device = CudaDevice("a GPU", capability, (13, 0))
+        monkeypatch.setattr(requirements, "cuda_device", lambda found=device: found)
+        chosen[capability] = choose(manifest).entry.spec
+    sm_80, sm_90 = metadata
+    assert chosen == {(8, 0): sm_80, (8, 9): sm_80, (9, 0): sm_90, (10, 0): sm_80}
+    for capability, cuda, wanted, reason in (
+        ((7, 5), (13, 0), None, "the kernels are for sm_80, a GPU has compute capability 7.5"),
+        ((10, 0), (13, 0), sm_90, "the kernels are for sm_90a, a GPU has compute capability 10.0"),
+        ((9, 0), (11, 8), None, "the kernels need a driver for CUDA 12.0, this one serves CUDA 11.8"),
+    ):
+        device = CudaDevice("a GPU", capability, cuda)
+        monkeypatch.setattr(requirements, "cuda_device", lambda found=device: found)
+        with pytest.raises(TargetUnavailableError, match=reason):
+            choose(manifest, wanted)
 
 
 def test_parameters_lie_where_they_can_be_used(tmp_path: Path) -> None:

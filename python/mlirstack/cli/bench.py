@@ -134,7 +134,9 @@ def _table(report: BenchReport) -> Table:
             table.add_row(result.contender, f"[red]{escape(result.error or '')}[/]")
             continue
         latency, ratio = result.latency, report.ratio(result)
-        cells = [duration(latency.quantile(part)) for part in (0.5, 0.9, 0.99)] + [f"{latency.calls_per_s:.4g}"]
+        cells = [duration(latency.quantile(part)) for part in (0.5, 0.9, 0.99)] + [
+            f"{latency.calls_per_s:.{0 if latency.calls_per_s >= 100 else 1}f}"
+        ]
         cells += [duration(result.device_s)] if on_gpu else []
         cells += ["-" if ratio is None else f"{ratio:.2f}x", duration(result.prepare_s)]
         table.add_row(result.contender, *cells, "-" if result.rel_l2 is None else f"{result.rel_l2:.1e}")
