@@ -83,7 +83,7 @@ def _is_unaligned(slicing: Any, whole: Any) -> bool:
 
 def _copied(main: Any, value: Any, number: int) -> Any:
     """A copy of ``value`` by a kernel function of its own."""
-    kind = tensor_type(value)
+    kind: Any = tensor_type(value)
     name = f"kernel_unaligned_{number}"
     function = _copy_function(main, kind, name)
     sizes = [

@@ -8,7 +8,7 @@ the emulator of the tests work on them as they are.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from mlirstack.bindings import dialect, ir
 from mlirstack.errors import StageError
@@ -21,6 +21,7 @@ from mlirstack.passes.cuda.plan_launches import read_launch
 from mlirstack.passes.iree_launches import kernel_of, relaunch, set_parameters
 from mlirstack.passes.iree_split import DESTINATIONS, NEW, OVERWRITTEN
 from mlirstack.pipeline.step import PythonPass
+from mlirstack.schedules.cuda.kernel import Kernel
 
 MOST_BUFFERS, MOST_NUMBERS = 16, 64  # of one dispatch
 _WORD = 1 << 32
@@ -50,24 +51,27 @@ def _bind(function: Any, launch: Any) -> None:
     parameters = _Parameters(kernel)
     results = set(ir.DenseI64ArrayAttr(function.attributes[DESTINATIONS]))
     overwritten = set(ir.DenseI64ArrayAttr(function.attributes[OVERWRITTEN]))
-    pointers = [i for i, value in enumerate(operands.arguments) if isinstance(value.type, _pointer_type())]
-    pointers.sort(key=lambda i: _role(operands.arguments[i], overwritten, results))
-    numbers = [i for i in range(len(operands.arguments)) if i not in pointers]
+    places = {
+        i: _place(value, launch) for i, value in enumerate(operands.arguments) if isinstance(value.type, _pointer_type())
+    }
+    pointers = sorted(places, key=lambda i: _role(places[i].memory, overwritten, results))
+    numbers = [i for i in range(len(operands.arguments)) if i not in places]
     given: list[Any] = []
     bound: dict[Any, Any] = {}  # memory → its parameter
     for i in pointers:
-        memory = _memory(operands.arguments[i])
-        if memory in bound:
-            parameters.old[i].replace_all_uses_with(bound[memory])
-        else:
-            given.append(operands.arguments[i])
-            bound[memory] = parameters.keep(i)
+        memory = places[i].memory
+        if memory not in bound:
+            with ir.InsertionPoint(launch), launch.location:
+                cast = dialect("builtin").UnrealizedConversionCastOp([operands.arguments[i].type], [memory])
+            given.append(cast.results[0])
+            bound[memory] = parameters.add(operands.arguments[i].type)
+        parameters.move(i, bound[memory], places[i].offset)
     with ir.InsertionPoint(launch), launch.location:
         for i in numbers:
             value = operands.arguments[i]
             if str(value.type) in ("i32", "f32"):
                 given.append(value)
-                parameters.keep(i)
+                parameters.move(i, parameters.add(value.type))
             else:
                 given += _words(value, launch)
                 parameters.join(i)
@@ -89,18 +93,23 @@ class _Parameters:
         self.block = kernel.regions[0].blocks[0]
         self.old = list(self.block.arguments)
 
-    def keep(self, number: int) -> Any:
-        """The next parameter is the old one with this number; the new argument."""
-        old = self.old[number]
-        new = self.block.add_argument(old.type, old.location)
-        old.replace_all_uses_with(new)
-        return new
+    def add(self, kind: Any) -> Any:
+        """The next parameter, of type ``kind``."""
+        return self.block.add_argument(kind, self.kernel.location)
+
+    def move(self, number: int, new: Any, offset: int = 0) -> None:
+        """What was the old parameter ``number`` is ``new``, moved by ``offset`` bytes."""
+        if offset:
+            kernel = Kernel.existing(None, self.kernel)
+            with ir.InsertionPoint.at_block_begin(self.block), self.kernel.location:
+                new = kernel.offset(new, offset)
+        self.old[number].replace_all_uses_with(new)
 
     def join(self, number: int) -> None:
         """The next two parameters are the low and the high word of the old one with this number."""
         old, arith = self.old[number], dialect("arith")
         i32, i64 = ir.IntegerType.get_signless(32), ir.IntegerType.get_signless(64)
-        low, high = (self.block.add_argument(i32, old.location) for _ in range(2))
+        low, high = self.add(i32), self.add(i32)
         with ir.InsertionPoint.at_block_begin(self.block), old.location:
             upper = arith.ShLIOp(arith.ExtUIOp(i64, high).result, arith.ConstantOp(i64, 32).result).result
             value = arith.OrIOp(upper, arith.ExtUIOp(i64, low).result).result
@@ -127,20 +136,39 @@ def _words(value: Any, launch: Any) -> list[Any]:
     return [arith.TruncIOp(i32, word).result for word in (value, upper)]
 
 
-_VIEWS = frozenset({"builtin.unrealized_conversion_cast", "memref.cast", "memref.expand_shape", "memref.collapse_shape"})
+_SAME_PLACE = frozenset(
+    {"builtin.unrealized_conversion_cast", "memref.cast", "memref.expand_shape", "memref.collapse_shape"}
+)
 
 
-def _memory(pointer: Any) -> Any:
-    """The buffer that ``pointer``, of a launch, is the begin of; a place inside of one is memory of its own here."""
-    while not isinstance(pointer.owner, ir.Block) and pointer.owner.operation.name in _VIEWS:
-        pointer = pointer.owner.operation.operands[0]
-    return pointer
+@dataclass(frozen=True)
+class _Place:
+    """A place in a buffer: the memref, and bytes from its begin."""
+
+    memory: Any
+    offset: int
 
 
-def _role(pointer: Any, overwritten: set[int], results: set[int]) -> int:
-    """What ``pointer``, of a launch, leads to: 0 for memory that the function reads, 1 for its own and for arguments that it
-    may use as such, 2 for arguments that hold results."""
-    memory = _memory(pointer)
+def _place(pointer: Any, launch: Any) -> _Place:
+    """Where ``pointer``, an argument of ``launch``, leads to."""
+    offset = 0
+    while not isinstance(pointer.owner, ir.Block):
+        op = pointer.owner.operation
+        if op.name == "memref.subview":
+            whole, part = ir.MemRefType(op.operands[0].type), ir.MemRefType(pointer.type)
+            (_, begin), (_, moved) = whole.get_strides_and_offset(), part.get_strides_and_offset()
+            if ir.ShapedType.get_dynamic_stride_or_offset() in (begin, moved):
+                _refuse(launch, "a place inside of a buffer that is known at run time only")
+            offset += (moved - begin) * max(1, whole.element_type.width // 8)
+        elif op.name not in _SAME_PLACE:
+            break
+        pointer = op.operands[0]
+    return _Place(pointer, offset)
+
+
+def _role(memory: Any, overwritten: set[int], results: set[int]) -> int:
+    """What a buffer is: 0 if the function reads it, 1 if it is its own or an argument that it may use as such, 2 for an
+    argument that holds a result."""
     if not isinstance(memory.owner, ir.Block):
         return 1
     number = ir.BlockArgument(memory).arg_number
@@ -171,7 +199,7 @@ def _described(kind: Any, position: int) -> abi.ValueAbi:
     return abi.ValueAbi(str(kind.element_type), tuple(sizes), "argument", position)
 
 
-def _refuse(launch: Any, what: str) -> None:
+def _refuse(launch: Any, what: str) -> NoReturn:
     raise StageError(
         f"IREE cannot launch a kernel with {what}",
         stage="mapped",
