@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from mlirstack.passes import abi, functions
+from mlirstack.passes.cuda.work import set_work, work_of
 from mlirstack.passes.grouping import Group, Policy, class_of_group, dependences, group_operations, order_with
 from mlirstack.passes.outline import outline_groups
 from mlirstack.pipeline.step import PythonPass
@@ -56,6 +57,8 @@ class FormDispatches(PythonPass):
             for kernel, (_, choice) in zip(functions_made, chosen, strict=True):
                 if kernel is not None:
                     kernel.attributes[SCHEDULE] = choice.attribute()
+                    if choice.name == self.prefer:  # the stages that follow leave nothing that it could be read from
+                        set_work(kernel, *work_of(KernelGraph.of(kernel).structured()))
 
 
 _GENERAL = Choice(GENERAL, {})

@@ -10,7 +10,7 @@ from mlirstack.ir.kernels import KERNEL_ATTRIBUTE
 from mlirstack.ir.ops import functions as functions_of
 from mlirstack.ir.ops import walk
 from mlirstack.passes.cuda.general import map_function
-from mlirstack.passes.cuda.work import BYTES, set_work, work_of
+from mlirstack.passes.cuda.work import BYTES, FLOPS, set_work, work_of
 from mlirstack.pipeline.step import PythonPass
 from mlirstack.schedules.cuda.device import DEFAULT_ARCH, Device, device_of
 from mlirstack.schedules.cuda.emitter import GENERAL, choice_of, emitter_named
@@ -63,7 +63,8 @@ def _describe(function: Any, moved: int | None, flops: int | None) -> None:
 
 @dataclass(frozen=True)
 class LabelKernels(PythonPass):
-    """Before: kernels were outlined of functions that say their schedule.  After: the kernels say so too."""
+    """Before: kernels were outlined of functions that say their schedule, and what work they are.  After: the kernels say so
+    too."""
 
     name = "mlirstack-label-kernels"
 
@@ -73,6 +74,9 @@ class LabelKernels(PythonPass):
                 kernel = _kernel_of(launch, module)
                 if SCHEDULE not in kernel.attributes:
                     kernel.attributes[SCHEDULE] = ir.StringAttr.get(choice_of(function).name)
+                    for name in (BYTES, FLOPS):
+                        if name in function.attributes:
+                            kernel.attributes[name] = function.attributes[name]
 
 
 def _kernel_of(launch: Any, module: Any) -> Any:
