@@ -259,6 +259,14 @@ def load_shared_word(kernel: Kernel, pointer: Any) -> Any:
     return kernel.assembly("ld.shared.b32 $0, [$1];", "=r,r", [_address(kernel, pointer)], kernel.i32, has_side_effects=True)
 
 
+def load_word(kernel: Kernel, address: Int, offset: int) -> Any:
+    """An i32 of shared memory, ``offset`` bytes behind ``address``, read after the waits that stand before it.
+
+    LLVM may move plain loads across them: to it, a barrier is a piece of assembly that touches no memory.
+    """
+    return kernel.assembly(f"ld.shared.b32 $0, [$1+{offset}];", "=r,r", [address], kernel.i32, has_side_effects=True)
+
+
 def store_matrix(pointer: Any, registers: Sequence[Int], *, transposed: bool = False) -> None:
     """1, 2 or 4 matrices of 8 by 8 16-bit elements to shared memory; lane i gives the address of row i % 8 of matrix i // 8.
 
@@ -390,16 +398,18 @@ def wgmma(
 def wgmma_registers(
     kernel: Kernel, accumulators: Any, a: Sequence[Any], b: Int, columns: int, operands: Operands, *, k_major: bool
 ) -> Any:
-    """:func:`wgmma` with A in registers: four i32 of two 16-bit elements each, laid out as ``mma.sync`` has its A.
+    """:func:`wgmma` with A in registers: four i32 of two 16-bit elements or of one TF32 each, laid out as ``mma.sync`` has
+    its A.
 
     A warp's 16 rows are those that it has in the accumulators, so results of one product can be the A of the next.
     """
     count = columns // 2
+    order = f", {0 if k_major else 1}" if operands.bits == 16 else ""  # others are K-major
     sums = ", ".join(f"${i}" for i in range(count))
     left = ", ".join(f"${count + i}" for i in range(4))
     text = (
         f"wgmma.mma_async.sync.aligned.m{WGMMA_ROWS}n{columns}k{operands.k}.f32.{operands.name}.{operands.name} "
-        f"{{{sums}}}, {{{left}}}, ${count + 4}, 1, 1, 1, {0 if k_major else 1};"
+        f"{{{sums}}}, {{{left}}}, ${count + 4}, 1, 1, 1{order};"
     )
     constraints = ",".join(["=f"] * count + ["r"] * 4 + ["l"] + [str(i) for i in range(count)])
     values = accumulator_values(kernel, accumulators, count, operands)

@@ -64,7 +64,7 @@ class SkinnyGemm:
             return
         operands = operands_of(contraction, device)
         assert operands is not None
-        contraction = with_loadable_factors(function, contraction, operands, self.name)
+        contraction = with_loadable_factors(function, contraction, operands, self.name, swapped=swapped)
         problem = WgmmaProblem(contraction, operands, tile_of(parameters), swapped)
         write_wgmma(function, problem, device, self.name)
 
@@ -103,9 +103,9 @@ def _streamings(contraction: Contraction, device: Device) -> Iterator[Streaming]
 def _tiles(contraction: Contraction, operands: Operands, device: Device) -> Iterator[WgmmaTile]:
     """Tiles of 64 or 128 rows of the large factor and all of the small one, the K of each shared so that the chip fills."""
     small, large = sorted((contraction.m, contraction.n))
-    if not can_load(contraction, operands):
-        return
     swapped = contraction.m < contraction.n
+    if not can_load(contraction, operands, swapped=swapped):
+        return
     factor = contraction.a if swapped else contraction.b
     columns = -(-small // 8) * 8 if factor.k_major else _SKINNY_ROWS
     if operands.is_integer and columns > 24:

@@ -20,7 +20,7 @@ from mlirstack.schedules.cuda.product.padded_factor import padded_copy
 from mlirstack.schedules.cuda.product.transposed_factor import transposed_copy
 from mlirstack.schedules.cuda.wgmma.wgmma_choice import candidates
 from mlirstack.schedules.cuda.wgmma.wgmma_kernel import write_wgmma
-from mlirstack.schedules.cuda.wgmma.wgmma_tile import WgmmaProblem, WgmmaTile, loadable
+from mlirstack.schedules.cuda.wgmma.wgmma_tile import WgmmaProblem, WgmmaTile, loadable, swaps
 
 _SMALL = 2 * 64 * 64 * 64  # floating-point operations below which a tile would be mostly padding
 _LEAST = 32  # rows, columns and K below which it would be, too
@@ -43,7 +43,8 @@ class WgmmaGemm:
         operands = operands_of(contraction, device) if contraction is not None else None
         if contraction is None or operands is None or not _is_suitable(contraction, operands):
             return []
-        return [parameters_of(tile) for tile in candidates(contraction, operands, device)]
+        swapped = swaps(contraction, operands)
+        return [parameters_of(tile) for tile in candidates(contraction, operands, device, swapped=swapped)]
 
     def emit(self, function: Any, graph: KernelGraph, parameters: Parameters, device: Device) -> None:
         """See :class:`~mlirstack.schedules.cuda.emitter.Emitter`.
@@ -53,8 +54,9 @@ class WgmmaGemm:
         contraction = match_contraction(graph)
         operands = operands_of(contraction, device) if contraction is not None else None
         assert contraction is not None and operands is not None
-        contraction = with_loadable_factors(function, contraction, operands, self.name)
-        write_wgmma(function, WgmmaProblem(contraction, operands, tile_of(parameters)), device, self.name)
+        swapped = swaps(contraction, operands)
+        contraction = with_loadable_factors(function, contraction, operands, self.name, swapped=swapped)
+        write_wgmma(function, WgmmaProblem(contraction, operands, tile_of(parameters), swapped), device, self.name)
 
 
 def parameters_of(tile: WgmmaTile) -> dict[str, Parameter]:
@@ -72,26 +74,33 @@ def tile_of(parameters: Mapping[str, Parameter]) -> WgmmaTile:
     return WgmmaTile(multicast=multicast, pingpong=pingpong, **{name: int(parameters[name]) for name in names})
 
 
-def with_loadable_factors(function: Any, contraction: Contraction, operands: Operands, schedule: str) -> Contraction:
-    """``contraction`` with factors that the copy engine can read, after kernels that copy those that it cannot."""
+def with_loadable_factors(
+    function: Any, contraction: Contraction, operands: Operands, schedule: str, *, swapped: bool
+) -> Contraction:
+    """``contraction`` with factors that the copy engine can read, after kernels that copy those that it cannot.
 
-    def loadable_factor(matrix: Matrix, suffix: str) -> Matrix:
-        if loadable(matrix, operands):
+    ``swapped``: the left factor of a wgmma will be B.
+    """
+
+    def loadable_factor(matrix: Matrix, suffix: str, *, is_left: bool) -> Matrix:
+        if loadable(matrix, operands, is_left=is_left):
             return matrix
         copy = padded_copy if matrix.k_major or operands.bits == 16 else transposed_copy
         return copy(function, contraction, matrix, contraction.k, suffix, schedule)
 
-    return replace(contraction, a=loadable_factor(contraction.a, "_copy_a"), b=loadable_factor(contraction.b, "_copy_b"))
+    a = loadable_factor(contraction.a, "_copy_a", is_left=not swapped)
+    return replace(contraction, a=a, b=loadable_factor(contraction.b, "_copy_b", is_left=swapped))
 
 
-def can_load(contraction: Contraction, operands: Operands) -> bool:
+def can_load(contraction: Contraction, operands: Operands, *, swapped: bool) -> bool:
     """Can both factors be read, if need be from copies?"""
-    factors = (contraction.a, contraction.b)
-    if not all(matrix.is_contiguous for matrix in factors):
+    sides = ((contraction.a, not swapped), (contraction.b, swapped))
+    if not all(matrix.is_contiguous for matrix, _ in sides):
         return False
-    return all(loadable(matrix, operands) for matrix in factors) or contraction.flops >= _LEAST_COPIED
+    direct = all(loadable(matrix, operands, is_left=is_left) for matrix, is_left in sides)
+    return direct or contraction.flops >= _LEAST_COPIED
 
 
 def _is_suitable(contraction: Contraction, operands: Operands) -> bool:
     large = contraction.flops >= _SMALL and min(contraction.m, contraction.n, contraction.k) >= _LEAST
-    return large and can_load(contraction, operands)
+    return large and can_load(contraction, operands, swapped=swaps(contraction, operands))

@@ -20,7 +20,6 @@ from mlirstack.schedules.cuda.values import Int, Number
 from mlirstack.schedules.cuda.wgmma.wgmma_tile import STORE_BUFFER, WgmmaProblem
 
 Run = Sequence[Any]  # values of two adjacent columns
-HALVES = (0, 8)  # the two rows of a fragment that a thread has, relative to each other
 GROUP = 8  # columns of a group of accumulators
 _WARP_ROWS = 16  # of a box that a warp writes
 _ROWS_AT_ONCE = 4  # of a warp, on their way from shared memory at the same time
@@ -28,17 +27,34 @@ _ROWS_AT_ONCE = 4  # of a warp, on their way from shared memory at the same time
 
 @dataclass(frozen=True)
 class Thread:
-    """A thread of a consumer: its warpgroup (0, 1, …), and its number, warp and lane in it."""
+    """A thread of a consumer: its warpgroup (0, 1, …), and its number, warp and lane in it.
+
+    ``interleaved``: the 16 rows of a warp are not one after the other; see :func:`left_fragments`.
+    """
 
     warpgroup: Int
     number: Int
     warp: Int
     lane: Int
+    interleaved: bool = False
 
     @property
     def row(self) -> Int:
         """Row of the thread's first accumulator in a block of 64."""
-        return self.warp * _WARP_ROWS + (self.lane >> 2)
+        return self.row_of(self.lane >> 2)
+
+    @property
+    def halves(self) -> tuple[int, int]:
+        """The two rows of a fragment that a thread has, relative to each other."""
+        return (0, 4) if self.interleaved else (0, 8)
+
+    def row_of(self, slot: Int, half: Int | None = None) -> Int:
+        """Row of a block of 64 that stands in row ``slot`` (0 to 7) of one half of the warp's fragment."""
+        if self.interleaved:
+            first = (self.warp >> 1) * 32 + (self.warp & 1) * 8 + (slot >> 2) * 16 + (slot & 3)
+        else:
+            first = self.warp * _WARP_ROWS + slot
+        return first if half is None else first + half * self.halves[1]
 
     @property
     def column(self) -> Int:
@@ -64,8 +80,9 @@ def _write_16(
 ) -> None:
     """Two groups of 8 columns are four 8 by 8 matrices."""
     lane = thread.lane
-    line = kernel.offset(buffer, (thread.warp * _WARP_ROWS + (lane & 15)) * row_bytes)
-    row = lane & 7 if row_bytes == SWIZZLE else (lane & 7) >> 1  # the swizzle repeats after 1024 bytes, or 512
+    own = thread.row_of(lane & 7, (lane >> 3) & 1)
+    line = kernel.offset(buffer, own * row_bytes)
+    row = own & 7 if row_bytes == SWIZZLE else (own & 7) >> 1  # the swizzle repeats after 1024 bytes, or 512
     for group in range(0, len(groups), 2):
         registers = [pack_pair(kernel, *run) for halves in groups[group : group + 2] for run in halves]
         chunk = _swizzled((lane >> 4) + (first + group), row)
@@ -75,10 +92,11 @@ def _write_16(
 def _write_32(kernel: Kernel, thread: Thread, buffer: Any, groups: Sequence[Sequence[Run]], first: int) -> None:
     """Each thread has 8 bytes of a row."""
     lane = thread.lane
-    for half, distance in enumerate(HALVES):
-        line = kernel.offset(buffer, (thread.row + distance) * SWIZZLE)
+    for half, distance in enumerate(thread.halves):
+        own = thread.row + distance
+        line = kernel.offset(buffer, own * SWIZZLE)
         for group, halves in enumerate(groups):
-            chunk = _swizzled(((lane & 3) >> 1) + 2 * (first + group), (lane >> 2) & 7)
+            chunk = _swizzled(((lane & 3) >> 1) + 2 * (first + group), own & 7)
             vectors.store(kernel, halves[half], kernel.offset(line, chunk + (lane & 1) * 8))
 
 

@@ -16,8 +16,7 @@ from mlirstack.schedules.cuda.instructions.hopper import SWIZZLE, WGMMA_ROWS
 from mlirstack.schedules.cuda.instructions.tensor_core import Operands
 from mlirstack.schedules.cuda.product.contraction import Contraction
 from mlirstack.schedules.cuda.product.padded_factor import copied_bytes
-from mlirstack.schedules.cuda.product.paired import Pair
-from mlirstack.schedules.cuda.wgmma.wgmma_tile import WgmmaProblem, WgmmaTile, loadable
+from mlirstack.schedules.cuda.wgmma.wgmma_tile import WgmmaProblem, WgmmaTile
 
 _ROWS = (64, 128, 256)
 _COLUMNS = (64, 96, 128, 192, 256)
@@ -28,6 +27,8 @@ _FITTED_LEAST = 32  # columns
 _PINGPONG = ((128, 128), (64, 256))  # rows, columns
 _MOST_STAGES, _LEAST_STAGES = 7, 3
 _COUNT = 36
+
+_ANY = WgmmaTile(64, 64, 0)
 
 _PEAK = 0.83  # share of the tensor cores' peak that a main loop reaches where nothing else holds it up
 _FLOPS_PER_CLOCK = 4096  # of a multiprocessor's tensor cores, 16-bit elements
@@ -52,52 +53,54 @@ def candidates(
     operands: Operands,
     device: Device,
     *,
+    swapped: bool = False,
     factor_bytes: int | None = None,
     further_tiles: Sequence[WgmmaTile] = (),
 ) -> list[WgmmaTile]:
     """Tiles worth trying, the one with the least time by the model first.
 
-    ``factor_bytes``: what the factors have in memory, if they are no matrices.  ``further_tiles``: besides the usual ones.
+    ``swapped``: B gives a tile's rows.  ``factor_bytes``: what the factors have in memory, if they are no matrices.
+    ``further_tiles``: besides the usual ones.
     """
     found: dict[WgmmaTile, float] = {}
-    for tile in (*_tiles(contraction, operands, device), *further_tiles):
+    for tile in (*_tiles(WgmmaProblem(contraction, operands, _ANY, swapped), device), *further_tiles):
         for multicast in ("none", "b", "a", "both"):
             variant = replace(tile, multicast=multicast)
-            problem = WgmmaProblem(contraction, operands, variant)
+            problem = WgmmaProblem(contraction, operands, variant, swapped)
             if problem.fits(device) and _is_sensible(problem, device):
                 found[variant] = seconds(problem, device, factor_bytes)
     tiles = sorted(found, key=lambda tile: found[tile])[:_COUNT]
     return tiles[:1] + [replace(tiles[0], group=group) for group in _GROUPS if tiles] + tiles[1:] if tiles else []
 
 
-def _tiles(contraction: Contraction, operands: Operands, device: Device) -> Iterator[WgmmaTile]:
-    """All shapes, each with as many stages as there is room for."""
+def _tiles(problem: WgmmaProblem, device: Device) -> Iterator[WgmmaTile]:
+    """All shapes for a problem whose tile does not matter, each with as many stages as there is room for."""
 
     def deepest(tile: WgmmaTile) -> Iterator[WgmmaTile]:
         depths = (replace(tile, stages=stages) for stages in range(_MOST_STAGES, _LEAST_STAGES - 1, -1))
-        fitting = (deep for deep in depths if WgmmaProblem(contraction, operands, deep).fits(device))
+        fitting = (deep for deep in depths if replace(problem, tile=deep).fits(device))
         yield from [deep for deep in [next(fitting, None)] if deep is not None]
 
     for rows in _ROWS:
         for split in (1, *_SPLITS):
-            for columns in {*_COLUMNS, *_fitted(contraction, rows, split, device)}:
+            for columns in {*_COLUMNS, *_fitted(problem, rows, split, device)}:
                 for consumers in (1, 2) if rows == WGMMA_ROWS else (2,):
                     yield from deepest(WgmmaTile(rows, columns, 0, split=split, consumers=consumers))
     for rows, columns in _PINGPONG:
         yield from deepest(WgmmaTile(rows, columns, 0, pingpong=True))
 
 
-def _fitted(contraction: Contraction, rows: int, split: int, device: Device) -> Iterator[int]:
+def _fitted(problem: WgmmaProblem, rows: int, split: int, device: Device) -> Iterator[int]:
     """Numbers of columns with which tiles just fill a few rounds, where the usual ones leave multiprocessors idle.
 
     With a factor whose rows are contiguous there are none: it comes in boxes of 64 rows.
     """
-    down = ceil(contraction.m / rows) * contraction.batch * split
-    factors = 2 if isinstance(contraction, Pair) else 1
-    for rounds in _FITTED_ROUNDS if contraction.b.k_major else ():
+    down = ceil(problem.left.rows / rows) * problem.contraction.batch * split
+    factors = 1 if problem.other is None else 2
+    for rounds in _FITTED_ROUNDS if problem.right.k_major else ():
         across = device.multiprocessors * rounds // down
         for step in (8, 16, 32) if across else ():  # halves of a shared factor are multiples of 8, too; boxes have 32
-            columns = ceil(contraction.n / across / step) * step * factors
+            columns = ceil(problem.right.rows / across / step) * step * factors
             if _FITTED_LEAST <= columns < 256:
                 yield columns
 
@@ -115,11 +118,7 @@ def seconds(problem: WgmmaProblem, device: Device, factor_bytes: int | None = No
     computing = rounds * hidden + epilogue if tile.pingpong else rounds * (main_loop + epilogue)
     factors = _factor_bytes(problem, at_once=rounds == 1) if factor_bytes is None else factor_bytes
     copying = (factors + _other_bytes(contraction)) / (device.bandwidth * _BANDWIDTH)
-    padding = sum(
-        copied_bytes(contraction, matrix) / (device.bandwidth * _BANDWIDTH) + _PAD
-        for matrix in (contraction.a, contraction.b)
-        if not loadable(matrix, problem.operands)
-    )
+    padding = sum(copied_bytes(contraction, matrix) / (device.bandwidth * _BANDWIDTH) + _PAD for matrix in problem.copied)
     return max(computing, copying) + padding + _START + _cluster_seconds(tile)
 
 
@@ -153,7 +152,7 @@ def _copy_seconds(problem: WgmmaProblem) -> float:
         (problem.left, tile.rows, tile.shares_left),
         (problem.right, tile.columns, tile.shares_right),
     ):
-        is_whole = matrix.leading_stride * size % SWIZZLE == 0 or not loadable(matrix, problem.operands)
+        is_whole = matrix.leading_stride * size % SWIZZLE == 0 or matrix in problem.copied
         rows += own * (1.0 if is_whole else _TWO_LINES) / (2 if is_shared else 1)
     return rows * _COPY_ROW
 

@@ -19,6 +19,7 @@ from mlirstack.schedules.cuda.wgmma.raster import Place
 from mlirstack.schedules.cuda.wgmma.wgmma_block import WgmmaBlock
 from mlirstack.schedules.cuda.wgmma.wgmma_boxes import Thread
 from mlirstack.schedules.cuda.wgmma.wgmma_exchange import Pieces, exchange
+from mlirstack.schedules.cuda.wgmma.wgmma_fragments import RegisterLoop
 from mlirstack.schedules.cuda.wgmma.wgmma_store import StoreTile
 
 _TURN = 4  # the named barrier of consumer c's turn is 4 + c; 1 to 3 are the stores'
@@ -34,7 +35,7 @@ class Consumer:
         self._block = block
         self._kernel = block.kernel
         self._epilogue = epilogue
-        self._thread = Thread(number, own, own // 32, own % 32)
+        self._thread = Thread(number, own, own // 32, own % 32, interleaved=block.problem.left_in_registers)
         part = block.kernel.integer(0) if tile.pingpong else number
         down, across = part // tile.warpgroups[1], part % tile.warpgroups[1]
         # Where this warpgroup's part begins, in the factors of a tile and in its results.
@@ -97,6 +98,10 @@ class Consumer:
         left = base + self._left_row * hopper.SWIZZLE
         right = base + self._right_row * hopper.SWIZZLE + problem.left_bytes
         low, high = block.k_range()
+        if problem.left_in_registers:
+            loop = RegisterLoop(block, self._thread, self._left_row * hopper.SWIZZLE, right)
+            after, structs = loop.run(stage, low, high, self._release)
+            return after, [hopper.accumulator_values(kernel, s, tile.accumulators, problem.operands) for s in structs]
         ahead = tile.groups_ahead
 
         def step(number: Int, index: Int, phase: Int, *sums: Any) -> Sequence[Any]:

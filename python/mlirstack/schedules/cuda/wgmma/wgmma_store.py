@@ -15,7 +15,7 @@ from mlirstack.schedules.cuda.instructions import hopper, vectors
 from mlirstack.schedules.cuda.kernel import Kernel
 from mlirstack.schedules.cuda.product.epilogue import Tile
 from mlirstack.schedules.cuda.values import Int
-from mlirstack.schedules.cuda.wgmma.wgmma_boxes import GROUP, HALVES, RowStores, Run, Thread, write_box
+from mlirstack.schedules.cuda.wgmma.wgmma_boxes import GROUP, RowStores, Run, Thread, write_box
 from mlirstack.schedules.cuda.wgmma.wgmma_tile import STORE_BUFFER, STORE_BUFFERS, STORE_COLUMNS, WgmmaProblem
 
 _RUNS_AHEAD = 16  # runs whose operands are loaded before the first is computed and stored
@@ -53,7 +53,7 @@ class StoreTile:
         self._boxes = 0
         columns = [column + (thread.column + group) for group in range(0, problem.warpgroup_columns, GROUP)]
         first_rows = [row + block * hopper.WGMMA_ROWS for block in range(problem.result_blocks)]
-        rows = [[first + (thread.row + half) for half in HALVES] for first in first_rows]
+        rows = [[first + (thread.row + half) for half in thread.halves] for first in first_rows]
         # One output needs no more than half a box at a time: fewer registers.  Boxes of several would be open at once.
         halved = len(self._maps) == 1 or problem.warpgroup_columns % STORE_COLUMNS
         groups = STORE_COLUMNS // GROUP // (2 if halved else 1)
@@ -85,7 +85,9 @@ class StoreTile:
         """
         thread, groups = self._thread, self._problem.warpgroup_columns // GROUP
         blocks = sorted({number // groups for number, _ in pieces})
-        rows = {block: [row + (thread.row + (block * hopper.WGMMA_ROWS + half)) for half in HALVES] for block in blocks}
+        rows = {
+            block: [row + (thread.row + (block * hopper.WGMMA_ROWS + half)) for half in thread.halves] for block in blocks
+        }
         used = sorted({number % groups for number, _ in pieces})
         columns = {group: [column + (thread.column + (group * GROUP + k)) for k in range(2)] for group in used}
         runs: list[tuple[Sequence[Any], Int, Int]] = []  # values, row and first column in the outputs

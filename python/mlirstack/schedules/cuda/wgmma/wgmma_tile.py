@@ -182,6 +182,11 @@ class WgmmaProblem:
         return self.result_columns // self.tile.warpgroups[1]
 
     @property
+    def left_in_registers(self) -> bool:
+        """Does the left factor go through registers?  wgmma reads elements of 32 bits from shared memory along K only."""
+        return self.operands.bits == 32 and not self.left.k_major
+
+    @property
     def left_shared(self) -> SharedOperand:
         """How left lies in shared memory."""
         return SharedOperand(self.operands, self.left.k_major)
@@ -201,6 +206,12 @@ class WgmmaProblem:
         """Tiles of clusters along rows and columns."""
         down, across = self.tile.cluster_tiles
         return -(-self.left.rows // (self.result_rows * down)), -(-self.right.rows // (self.result_columns * across))
+
+    @property
+    def copied(self) -> list[Matrix]:
+        """Factors that cannot be read where they lie."""
+        sides = [(self.left, True), (self.right, False)]
+        return [matrix for matrix, is_left in sides if not loadable(matrix, self.operands, is_left=is_left)]
 
     @property
     def work(self) -> int:
@@ -327,11 +338,17 @@ class WgmmaProblem:
         )
 
 
-def loadable(matrix: Matrix, operands: Operands) -> bool:
-    """Can the copy engine and wgmma read this factor where it lies?"""
+def swaps(contraction: Contraction, operands: Operands) -> bool:
+    """Should factors change sides?  Of 32-bit elements only the left one's rows may be contiguous."""
+    return operands.bits == 32 and contraction.a.k_major and not contraction.b.k_major
+
+
+def loadable(matrix: Matrix, operands: Operands, *, is_left: bool = False) -> bool:
+    """Can the copy engine and wgmma read this factor where it lies, as the left one or the right one?"""
     size = operands.bits // 8
     strides = [matrix.leading_stride, *(stride for stride in matrix.batch_strides if stride)]
-    major = matrix.k_major or (matrix.row_stride == 1 and operands.bits == 16)
+    transposable = operands.bits == 16 or (operands.bits == 32 and is_left)
+    major = matrix.k_major or (matrix.row_stride == 1 and transposable)
     aligned = all(stride * size % _STRIDE_BYTES == 0 for stride in strides)
     return major and aligned and 2 + len([s for s in matrix.batch_strides if s]) <= _TMA_RANK
 
