@@ -20,8 +20,9 @@ from mlirstack.compare.accuracy import compare_leaf
 from mlirstack.errors import MlirstackError
 from mlirstack.lowering import Lowering, LowerOptions, build_program, program_of
 from mlirstack.passes.cuda.allow_tf32 import AllowTf32
+from mlirstack.passes.cuda.tf32_kernels import kernels_with_tf32
 from mlirstack.targets.cuda.target import CudaTarget
-from mlirstack.targets.tf32 import kernels_with_tf32, tf32_of_torch
+from mlirstack.targets.tf32 import tf32_of_torch
 
 AllowTf32Function = Callable[[bool, bool], None]
 

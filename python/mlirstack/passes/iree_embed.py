@@ -20,6 +20,7 @@ from mlirstack.passes import abi, functions
 from mlirstack.passes.cuda.cubin import make_fatbin
 from mlirstack.passes.cuda.plan import Expr, Launch, LaunchPlan
 from mlirstack.passes.cuda.planned import PlannedCode
+from mlirstack.passes.cuda.tf32_kernels import kernels_with_tf32
 from mlirstack.passes.iree_archive import KERNELS
 from mlirstack.passes.iree_arguments import reflect
 from mlirstack.passes.iree_executables import (
@@ -69,7 +70,8 @@ class EmbedKernels(Translation):
             objects = []
             if exports:
                 image, file = _image(payload, self.image), f"kernels.{self.image}"
-                objects.append(KernelObject(EXECUTABLE, CUDA_TARGET, file, image, tuple(exports.values())))
+                tf32 = tuple(kernels_with_tf32(payload.ptx))
+                objects.append(KernelObject(EXECUTABLE, CUDA_TARGET, file, image, tuple(exports.values()), tf32))
             for kernels in objects:
                 declare_executable(module, kernels)
             reflect(main, KERNELS, describe_objects(objects))

@@ -35,13 +35,15 @@ class KernelExport:
 
 @dataclass(frozen=True)
 class KernelObject:
-    """Compiled kernels.  ``target`` is IREE's attribute of what may run them, ``file`` a name for people."""
+    """Compiled kernels.  ``target`` is IREE's attribute of what may run them, ``file`` a name for people, ``tf32`` are the
+    kernels that multiply f32 as TF32."""
 
     symbol: str
     target: str
     file: str
     data: bytes = field(repr=False)
     exports: tuple[KernelExport, ...] = ()
+    tf32: tuple[str, ...] = ()
 
     def describe(self) -> dict[str, Any]:
         """What is to be found again in the compiled module, as plain data."""
@@ -50,6 +52,7 @@ class KernelObject:
             "bytes": len(self.data),
             "head": self.data[:32].hex(),
             "sha256": hashlib.sha256(self.data).hexdigest(),
+            "tf32": list(self.tf32),
             "exports": {e.name: {"bindings": e.reads + e.writes, "constants": e.constants} for e in self.exports},
         }
 

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING
 
 from mlirstack.errors import BundleError, StageError, TargetUnavailableError
 from mlirstack.passes.cuda.plan import LaunchPlan
+from mlirstack.passes.cuda.tf32_kernels import kernels_with_tf32
 from mlirstack.schedules.cuda.device import DEFAULT_ARCH
 from mlirstack.targets.base import Artifact, Executable, Target
 from mlirstack.targets.cuda.arch import Arch
 from mlirstack.targets.registry import TargetOptions
 from mlirstack.targets.requirements import Requirements
-from mlirstack.targets.tf32 import kernels_with_tf32, tf32_of_torch
+from mlirstack.targets.tf32 import tf32_of_torch
 
 if TYPE_CHECKING:
     import torch

@@ -225,8 +225,8 @@ class IreeCudaTarget(IreeTarget):
         return lacks[0].reason if lacks else None
 
     def requirements(self, artifact: Artifact) -> Requirements:
-        """Also the architecture of the code, and a driver that reads its PTX (8.x came with CUDA 12.x) and what the assembler
-        of our kernels made."""
+        """Also the architecture of the code, and a driver that reads its PTX (8.x came with CUDA 12.x) and what our kernels'
+        assembler has made."""
         metadata = artifact.metadata
         major, minor = metadata["ptx"]
         cuda = max((major + 4, minor), (metadata.get("cuda", [0])[0], 0))
@@ -246,6 +246,7 @@ class IreeCudaTarget(IreeTarget):
         kernels = kernels_of(artifact.files[MODULE])
         if kernels:
             metadata["kernels"] = kernels
+            metadata["tf32"] = [name for described in kernels for name in described["tf32"]]
             metadata["kernel_arch"] = KERNEL_ARCHITECTURES.get(self.arch, self.arch)
             metadata["cuda"] = list(version_of(tool("ptxas")))
         return replace(artifact, metadata=metadata)
@@ -254,7 +255,9 @@ class IreeCudaTarget(IreeTarget):
         """Load the vmfb onto torch's current device; parameters are copied there."""
         from mlirstack.targets.iree.gpu import IreeCudaExecutable
 
-        return IreeCudaExecutable(self._checked(artifact), signature, parameters)
+        executable = IreeCudaExecutable(self._checked(artifact), signature, parameters)
+        executable.tf32 = bool(artifact.metadata.get("tf32"))
+        return executable
 
     def _default_arch(self) -> str:
         """That of the GPU here, where it has an entry in the table; else the least that is compiled for."""
