@@ -6,15 +6,17 @@ import copy
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from backend_models import CASES, TRAINED, Call, check_against_eager, linear, losses_of_training, rows
+from backend_models import CASES, TRAINED, Call, Counter, check_against_eager, linear, losses_of_training, rows
 from torch import nn
 from torch._dynamo.utils import counters
 from torch.nn import functional
 
 from mlirstack.dynamo.backend import clear_graphs, graphs, mlirstack
+from mlirstack.dynamo.backend.watched import WatchedProgram
 from mlirstack.errors import MlirstackError, UsageError
 
 pytestmark = pytest.mark.portable
@@ -207,6 +209,109 @@ def test_each_graph_has_a_dump(tmp_path: Path) -> None:
     (graph,) = graphs()
     assert (tmp_path / graph.name / "trace.json").is_file()
     assert list((tmp_path / graph.name).glob("*-linalg.mlir"))
+
+
+# -------------------------------------------------------------------------------------------------- parameters that change
+
+
+@pytest.fixture
+def preparations(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
+    """How often parameters were prepared, in all graphs of the test."""
+    made: list[WatchedProgram] = []
+    start = WatchedProgram.__init__
+
+    def record(self: WatchedProgram, *arguments: Any) -> None:
+        start(self, *arguments)
+        made.append(self)
+
+    monkeypatch.setattr(WatchedProgram, "__init__", record)
+    return lambda: sum(program.preparations for program in made)
+
+
+def _layers() -> nn.Module:
+    return nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 32)).eval()
+
+
+def _optimizer_step(model: nn.Module) -> None:
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    torch.optim.Adam(model.parameters(), lr=0.1).step()
+
+
+def _other_memory(model: nn.Module) -> None:
+    for parameter in model.parameters():
+        parameter.data = torch.randn_like(parameter)
+
+
+CHANGES: dict[str, Callable[[nn.Module], Any]] = {
+    "an optimizer": _optimizer_step,
+    "load_state_dict": lambda model: model.load_state_dict(_layers().state_dict()),
+    "in place": lambda model: model[2].weight.mul_(3),  # type: ignore[index]
+    "through detach": lambda model: model[0].bias.detach().add_(1),  # type: ignore[index]
+    "other memory": _other_memory,
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_parameters_are_prepared_once_and_again_when_they_change(change: str, preparations: Callable[[], int]) -> None:
+    model, x = _layers(), torch.randn(16, 64)
+    compiled = torch.compile(model, backend=mlirstack, options={"fallback": "error"})
+    with torch.no_grad():
+        for round_ in (1, 2, 3):
+            for _ in range(3):
+                torch.testing.assert_close(compiled(x), model(x), rtol=1e-5, atol=1e-5)
+            assert preparations() == round_
+            CHANGES[change](model)
+    assert statuses() == [("inference", "compiled")]
+
+
+def test_parameters_are_prepared_in_every_call_if_asked(preparations: Callable[[], int]) -> None:
+    model, x = _layers(), torch.randn(16, 64)
+    compiled = torch.compile(model, backend=mlirstack, options={"parameters": "inputs"})
+    with torch.no_grad():
+        compiled(x)
+        model[0].weight.data.mul_(2)  # type: ignore[index]  # a write that torch does not count
+        torch.testing.assert_close(compiled(x), model(x), rtol=1e-5, atol=1e-5)
+    assert preparations() == 0
+
+
+def test_parameters_without_a_version_and_buffers_that_change() -> None:
+    """Tensors made in inference mode count no writes; a buffer that the graph itself writes to is none of the parameters."""
+    with torch.inference_mode():
+        model = Counter().eval()
+        eager = copy.deepcopy(model)
+        compiled = torch.compile(model, backend=mlirstack, options={"fallback": "error"})
+        for _ in range(3):
+            x = rows()
+            torch.testing.assert_close(compiled(x), eager(x), rtol=1e-5, atol=1e-5)
+            for changed in (model, eager):
+                changed.fc.weight.mul_(1.5)
+        torch.testing.assert_close(model.seen, eager.seen)
+
+
+def test_threads_see_the_parameters_of_their_call() -> None:
+    """One thread's models of the same class share a compilation, and not their parameters."""
+    models = [_layers() for _ in range(2)]
+    compiled = torch.compile(lambda m, x: m(x), backend=mlirstack)
+    x = torch.randn(16, 64)
+    with torch.no_grad():
+        expected = [model(x) for model in models]
+        for model in models:
+            compiled(model, x)
+        wrong: list[float] = []
+
+        def call(index: int) -> None:
+            with torch.no_grad():
+                for _ in range(30):
+                    error = (compiled(models[index], x) - expected[index]).abs().max().item()
+                    wrong.extend([error] if error > 1e-5 else [])
+
+        threads = [threading.Thread(target=call, args=(index % 2,)) for index in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert not wrong
 
 
 # -------------------------------------------------------------------------------------------------------------- training

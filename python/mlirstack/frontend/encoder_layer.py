@@ -45,7 +45,7 @@ def _multi_head_attention(
     ``[batch, num_head, length, length]`` (2).  A query whose keys are all masked gives NaN, as eager does.
     """
     given = (query, key, value)
-    weights, biases = qkv_weight.split(embed_dim), qkv_bias.split(embed_dim)
+    weights, biases = qkv_weight.chunk(3), qkv_bias.chunk(3)
     heads = [_heads(functional.linear(x, w, b), num_head) for x, w, b in zip(given, weights, biases, strict=True)]
     compute = accumulation(query.dtype)
     q, k, v = (head.to(compute) for head in heads)
@@ -104,7 +104,7 @@ def _encoder_layer(
 
 def _heads(x: Tensor, count: int) -> Tensor:
     """``[batch, length, count * size]`` to ``[batch, count, length, size]``."""
-    return x.unflatten(-1, (count, x.shape[-1] // count)).transpose(1, 2)
+    return x.reshape(*x.shape[:-1], count, x.shape[-1] // count).transpose(1, 2)
 
 
 def _broadcast(mask: Tensor, kind: int | None) -> Tensor:

@@ -61,6 +61,11 @@ class Executable(ABC):
         results = self.run(inputs)
         return lambda: results
 
+    def rebound(self, parameters: Mapping[str, torch.Tensor]) -> Executable:
+        """The same program bound to other ``parameters``, or to the same whose values have changed; what depends on them is
+        prepared anew.  Quicker than loading; NotImplementedError where the target has no such way."""
+        raise NotImplementedError(f"{type(self).__name__} is bound once, when it is loaded")
+
     def source(self, stage: str) -> str:
         """Text of a late stage (``llvmir``, ``asm``, ``ptx``) where the artifact holds it; KeyError otherwise."""
         raise KeyError(stage)

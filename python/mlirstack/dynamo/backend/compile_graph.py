@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from mlirstack.dynamo.backend.graph_program import GraphOutput, GraphProgram, SymbolSource, graph_program
 from mlirstack.dynamo.backend.options import BackendOptions
+from mlirstack.dynamo.backend.watched import WatchedProgram
 from mlirstack.errors import MlirstackError, TargetUnavailableError, UnsupportedError
 from mlirstack.lowering import LowerOptions, build_program
 from mlirstack.targets.base import Executable
@@ -67,7 +68,8 @@ def compile_graph(module: fx.GraphModule, kind: str, options: BackendOptions) ->
     target = options.target or "cpu"
     try:
         target = options.target or _device_of(module)
-        described = graph_program(module, name)
+        is_watched = kind == "inference" and options.parameters == "watched" and target.partition(":")[0] == "cpu"
+        described = graph_program(module, name, _static_inputs() if is_watched else ())
         with _disable_current_modes():  # AOTAutograd compiles under its fake tensors; loading makes real ones
             function, route = _load(described, target, options)
     except MlirstackError as error:
@@ -76,6 +78,16 @@ def compile_graph(module: fx.GraphModule, kind: str, options: BackendOptions) ->
         raise
     _GRAPHS.append(CompiledGraph(name, kind, "compiled", target, operations, time.perf_counter() - started, route))
     return function
+
+
+def _static_inputs() -> frozenset[int]:
+    """Positions of the inputs that torch knows as parameters and buffers, without those that the graph writes to."""
+    context = torch._guards.TracingContext.try_get()
+    metadata = context.fw_metadata if context else None
+    if metadata is None:
+        return frozenset()
+    written = {at for at, info in enumerate(metadata.input_info) if info.mutates_data or info.mutates_metadata}
+    return frozenset(metadata.static_input_indices) - written
 
 
 def why(error: MlirstackError) -> str:
@@ -107,17 +119,24 @@ def _load(described: GraphProgram, target: str, options: BackendOptions) -> tupl
     program = described.program
     dump = options.dump / program.name if options.dump else None
     lowering, artifact, _ = build_program(program, LowerOptions(target, options.route, options.threads, dump=dump))
-    executable = lowering.target.load(artifact, program.signature, program.parameters)
-    return _Call(described, executable), lowering.route
+    signature, parameters = program.signature, program.parameters
+
+    def load(watched: Mapping[str, torch.Tensor]) -> Executable:
+        return lowering.target.load(artifact, signature, {**parameters, **watched})
+
+    if described.watched:
+        return _Call(described, WatchedProgram(load, parameters)), lowering.route
+    return _Call(described, load({})), lowering.route
 
 
 class _Call:
     """Calls a loaded program as the graph is called: ``inputs`` is a list, which is emptied, as AOTAutograd wants it."""
 
-    def __init__(self, described: GraphProgram, executable: Executable | None) -> None:
+    def __init__(self, described: GraphProgram, executable: Executable | WatchedProgram | None) -> None:
         self._boxed_call = True  # of the object: wrappers copy what stands in its __dict__
         self._executable = executable
         self._inputs = described.inputs
+        self._watched = described.watched
         self._outputs = described.outputs
         self._strided = [(i, *layout) for i, layout in enumerate(described.strides) if layout is not None]
         self._symbols = described.symbols if _needs_symbols(described) else ()
@@ -126,7 +145,12 @@ class _Call:
         values = _symbol_values(self._symbols, inputs) if self._symbols else {}
         results: list[Any] = []
         if self._executable is not None:
-            results = self._executable.run([inputs[position] for position in self._inputs])
+            given = [inputs[position] for position in self._inputs]
+            if isinstance(self._executable, WatchedProgram):
+                given_parameters = {name: inputs[position] for name, position in self._watched.items()}
+                results = self._executable.run(given_parameters, given)
+            else:
+                results = self._executable.run(given)
         for index, sizes, strides in self._strided:
             shape, stride = (tuple(_number(n, values) for n in numbers) for numbers in (sizes, strides))
             results[index] = results[index].new_empty_strided(shape, stride).copy_(results[index])

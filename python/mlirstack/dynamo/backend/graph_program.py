@@ -7,7 +7,7 @@ are views of inputs or of other results (half of what a forward graph saves for 
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -78,34 +78,39 @@ class GraphOutput:
 class GraphProgram:
     """A program and how the graph's own call maps to it.
 
-    ``inputs`` are the positions of the graph's inputs that the program takes, in order.  ``strides`` gives, for each result,
+    ``inputs`` are the positions of the graph's inputs that the program takes as inputs, in order; ``watched`` those that it
+    takes as parameters, by name.  ``strides`` gives, for each result,
     the strides that eager's has where these are not those of a dense tensor (sympy expressions where sizes are symbolic).
     """
 
     program: Program
     inputs: tuple[int, ...]
+    watched: dict[str, int]
     outputs: tuple[GraphOutput, ...]
     strides: tuple[tuple[tuple[Any, ...], tuple[Any, ...]] | None, ...]  # (sizes, strides)
     symbols: tuple[SymbolSource, ...]
 
 
-def graph_program(module: fx.GraphModule, name: str) -> GraphProgram:
+def graph_program(module: fx.GraphModule, name: str, watched: Collection[int] = ()) -> GraphProgram:
     """The program of ``module``, a functional graph whose nodes hold fake tensors; ``module`` is not changed.
 
+    ``watched`` are the positions of inputs that rarely change: they become parameters, whose values whoever loads the
+    program brings.
     Raises :class:`UnsupportedError` for what a program cannot hold: floating-point numbers as arguments, tensors on more
     than one device, tensors that are not dense.
     """
     working = fx.GraphModule(module, copy.deepcopy(module.graph))
-    return _Extraction(working, name).result()
+    return _Extraction(working, name, watched).result()
 
 
 class _Extraction:
     """Takes everything out of one graph that is no computation, and collects how to put it back."""
 
-    def __init__(self, module: fx.GraphModule, name: str) -> None:
+    def __init__(self, module: fx.GraphModule, name: str, watched: Collection[int]) -> None:
         self.module, self.name = module, name
         self.graph = module.graph
         self.inputs = placeholders(self.graph)
+        self.watched = {node.name: at for at, node in enumerate(self.inputs) if at in watched and _is_plain_tensor(node)}
         self.results: list[fx.Node] = []
         self.symbols = tuple(_symbol_sources(self.inputs))
         self.names = DimensionNames({})
@@ -124,7 +129,9 @@ class _Extraction:
         for node in self.inputs:
             if not node.users:
                 self.graph.erase_node(node)
-        arguments = (*self._constants(), *(self._argument(self.inputs[i], leaf) for leaf, i in enumerate(positions)))
+        given = [i for i in positions if self.inputs[i].name not in self.watched]
+        leaves = {position: leaf for leaf, position in enumerate(given)}
+        arguments = (*self._constants(), *(self._argument(self.inputs[i], leaves.get(i)) for i in positions))
         self.module.recompile()
         signature = Signature(
             arguments=arguments,
@@ -135,7 +142,9 @@ class _Extraction:
             dynamic=dict(self.names.ranges),
         )
         program = Program(self.name, FxGraph(self.module, arguments, drawn), "fx", signature, self.parameters)
-        return GraphProgram(program, positions, outputs, tuple(_strides(node) for node in self.results), self.symbols)
+        watched = {name: at for name, at in self.watched.items() if at in positions}
+        strides = tuple(_strides(node) for node in self.results)
+        return GraphProgram(program, tuple(given), watched, outputs, strides, self.symbols)
 
     def _read_sizes_from_tensors(self) -> None:
         """Replace integer inputs that are the size of a tensor input by that size, which the program reads for itself."""
@@ -179,7 +188,11 @@ class _Extraction:
 
     # --------------------------------------------------------------------------------------------------------- arguments
 
-    def _argument(self, node: fx.Node, leaf: int) -> ArgumentSpec:
+    def _argument(self, node: fx.Node, leaf: int | None) -> ArgumentSpec:
+        """The description of an input, ``leaf`` of the call; None for a parameter."""
+        if leaf is None:
+            value = node.meta["val"]
+            return ArgumentSpec(node.name, "parameter", tuple(value.shape), dtype_name(value.dtype))
         value = node.meta.get("val")
         if isinstance(value, torch.Tensor):
             _refuse_layout(node, value)
@@ -208,6 +221,14 @@ class _Extraction:
             self.parameters[name] = held.detach().contiguous()
             specs.append(ArgumentSpec(name, "parameter", tuple(held.shape), dtype_name(held.dtype)))
         return tuple(specs)
+
+
+def _is_plain_tensor(node: fx.Node) -> bool:
+    """Is it a dense tensor of known sizes?"""
+    value = node.meta.get("val")
+    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
+        return False
+    return all(isinstance(size, int) for size in value.shape)
 
 
 def _held(module: fx.GraphModule, path: str) -> Any:

@@ -12,6 +12,7 @@ from mlirstack.errors import UsageError
 from mlirstack.frontend.routes import ROUTES
 from mlirstack.pipeline.registry import nearest
 
+PARAMETERS = ("watched", "inputs")
 FALLBACKS = ("eager", "inductor", "error")
 
 
@@ -20,7 +21,8 @@ class BackendOptions:
     """How graphs are compiled.
 
     ``target``: None means the device of the graph's inputs.  ``dump``: a directory that gets one numbered dump a graph.
-    ``fallback``: what runs a graph that cannot be compiled; "error" raises instead.
+    ``fallback``: what runs a graph that cannot be compiled; "error" raises instead.  ``parameters``: "watched" prepares what
+    depends on parameters alone once, and again when a version counter or an address changes; "inputs" in every call.
     """
 
     target: str | None = None
@@ -28,6 +30,7 @@ class BackendOptions:
     threads: int = 1
     dump: Path | None = None
     fallback: str = "eager"
+    parameters: str = "watched"
 
 
 def read_options(given: Mapping[str, Any] | None) -> BackendOptions:
@@ -39,7 +42,11 @@ def read_options(given: Mapping[str, Any] | None) -> BackendOptions:
                 f"backend 'mlirstack' has no option '{name}'{nearest(name, names)}", hint=f"options: {', '.join(names)}"
             )
     options = BackendOptions(**dict(given or {}))
-    for name, value, known in (("fallback", options.fallback, FALLBACKS), ("route", options.route, ROUTES)):
+    for name, value, known in (
+        ("fallback", options.fallback, FALLBACKS),
+        ("route", options.route, ROUTES),
+        ("parameters", options.parameters, PARAMETERS),
+    ):
         if value not in known:
             raise UsageError(f"backend option '{name}' is '{value}'", hint=f"values: {', '.join(known)}")
     return options if options.dump is None else dataclasses.replace(options, dump=Path(options.dump))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -23,9 +23,15 @@ class CpuExecutable(Executable):
     ``copies`` counts the inputs that were not contiguous and had to be copied.
     """
 
-    def __init__(self, artifact: Artifact, signature: Signature, parameters: dict[str, torch.Tensor]) -> None:
-        self._artifact = artifact
-        self._code = LoadedObject(artifact.files[OBJECT_FILE])
+    def __init__(
+        self,
+        artifact: Artifact,
+        signature: Signature,
+        parameters: Mapping[str, torch.Tensor],
+        code: LoadedObject | None = None,
+    ) -> None:
+        self._artifact, self._signature = artifact, signature
+        self._code = code or LoadedObject(artifact.files[OBJECT_FILE])
         main = self._code.abi.function(abi.MAIN)
         if main is None:
             raise BundleError("the object has no entry point 'main'")
@@ -38,7 +44,11 @@ class CpuExecutable(Executable):
         self._pool: list[Frame] = []
         self._bind(main, signature, parameters)
 
-    def _bind(self, main: abi.FunctionAbi, signature: Signature, parameters: dict[str, torch.Tensor]) -> None:
+    def rebound(self, parameters: Mapping[str, torch.Tensor]) -> CpuExecutable:
+        """See :meth:`Executable.rebound`; the loaded object is shared."""
+        return CpuExecutable(self._artifact, self._signature, parameters, self._code)
+
+    def _bind(self, main: abi.FunctionAbi, signature: Signature, parameters: Mapping[str, torch.Tensor]) -> None:
         """Sort the inputs of @main by where they come from: fixed at load, the user's tensors, the user's scalars."""
         user = [i for i, spec in enumerate(signature.arguments) if spec.kind == "input"]
         written = {mutation.name for mutation in signature.mutations if mutation.name is not None}
@@ -181,7 +191,7 @@ def _result_dtypes(main: abi.FunctionAbi, results: Sequence[ResultSpec]) -> list
     return dtypes
 
 
-def _prepare(code: LoadedObject, signature: Signature, parameters: dict[str, torch.Tensor]) -> list[torch.Tensor]:
+def _prepare(code: LoadedObject, signature: Signature, parameters: Mapping[str, torch.Tensor]) -> list[torch.Tensor]:
     """Run @prepare once, where there is one: what depends on parameters alone, as tensors."""
     function = code.abi.function(abi.PREPARE)
     if function is None:
