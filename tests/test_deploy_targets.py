@@ -110,7 +110,7 @@ def test_requirements_name_what_the_kernel_names() -> None:
 
 
 def test_of_several_architectures_the_one_for_this_gpu_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One bundle for sm_80 and sm_90: a machine takes its own, a later one what runs on it, an earlier one is told why not."""
+    """A bundle for sm_80 and sm_90: a machine takes its own, a later one what runs on it, an earlier one is told why not."""
     own = {"ptx": [8, 0], "compiler": "iree-base-compiler 3.13.0", "bytecode": [17, 0]}
     metadata = {
         "iree-cuda:sm_80": own | {"arch": "sm_80"},
