@@ -31,7 +31,15 @@ def add_activation_decompositions(table: dict[Any, Decomposition]) -> None:
     table[aten.clamp_max.default] = lambda x, bound: torch.clamp(x, max=bound)
     table[aten.hardtanh.default] = lambda x, low=-1.0, high=1.0: torch.clamp(x, low, high)
     table[aten.hardsigmoid.default] = _hardsigmoid
+    table[aten.rrelu_with_noise_functional.default] = _rrelu_that_draws_nothing
     table[aten.rsub.Scalar] = _number_minus(table.get(aten.rsub.Scalar))
+
+
+def _rrelu_that_draws_nothing(
+    x: Tensor, noise: Tensor, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False, generator: object = None
+) -> Any:
+    """Outside of training the slope is the mean of its bounds."""
+    return NotImplemented if training else (torch.nn.functional.leaky_relu(x, (lower + upper) / 2), noise)
 
 
 def _number_minus(otherwise: Decomposition | None) -> Decomposition:

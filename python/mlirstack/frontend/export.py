@@ -34,6 +34,7 @@ from mlirstack.frontend.program import ArgumentSpec, Mutation, Program, ResultSp
 from mlirstack.frontend.quantized import quantized_decompositions, refuse_packed_modules
 from mlirstack.frontend.random_numbers import CALLS, Generator, bind_generator, first_values
 from mlirstack.frontend.randomness import random_ops, remaining_random_ops
+from mlirstack.frontend.range_outputs import rewrite_range_outputs
 from mlirstack.frontend.scalars import rewrite_scalar_calls
 from mlirstack.frontend.writes import refuse_lost_writes, refuse_shared_buffers
 
@@ -65,6 +66,7 @@ def export(
         else:
             exported, axes = _capture(model, tuple(inputs), dict(kwargs or {}), dynamic_shapes)
         rewrite_prim_views(exported.graph_module)
+        rewrite_range_outputs(exported.graph_module)
         drawn = random_ops(exported.graph_module)
         rules = decomposition_table() | quantized_decompositions()
         rules |= Generator().decompositions() if allow_random and drawn else {}

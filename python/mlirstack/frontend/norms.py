@@ -12,9 +12,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mlirstack.frontend.half import accumulation
+from mlirstack.frontend.half import HALF, accumulation
 
 aten = torch.ops.aten
+
+_BATCH_NORMS = (
+    aten._native_batch_norm_legit.default,
+    aten._native_batch_norm_legit.no_stats,
+    aten._native_batch_norm_legit_functional.default,
+    aten.native_batch_norm.default,
+)
 
 
 def add_norm_decompositions(table: dict[Any, Callable[..., Any]]) -> None:
@@ -28,6 +35,8 @@ def add_norm_decompositions(table: dict[Any, Callable[..., Any]]) -> None:
             aten._native_batch_norm_legit_no_training.default: _batch_norm_no_training,
         }
     )
+    for op in _BATCH_NORMS:
+        table[op] = _with_rounded_statistics(table.get(op))
 
 
 def _layer_norm(
@@ -116,3 +125,28 @@ def _batch_norm_no_training(
     y = x.to(compute) * scale.reshape(channel) + shift.reshape(channel)
     none = x.new_empty((0,))
     return y.to(x.dtype), none, none
+
+
+def _with_rounded_statistics(otherwise: Callable[..., Any] | None) -> Callable[..., Any]:
+    """Batch norm of half precision by the statistics of the batch: eager's kernel keeps mean and 1/deviation in the dtype of
+    the weights, and computes with what is left of them."""
+
+    def decomposition(x: Tensor, weight: Tensor | None, bias: Tensor | None, *rest: Any) -> Any:
+        results = otherwise(x, weight, bias, *rest) if otherwise else NotImplemented
+        training = next(value for value in rest if isinstance(value, bool))
+        if results is NotImplemented or not training or x.dtype not in HALF:
+            return results
+        wide, channel = x.float(), [-1, *([1] * (x.dim() - 2))]
+        axes = [axis for axis in range(x.dim()) if axis != 1]
+        exact = wide.mean(axes, keepdim=True)
+        variance = ((wide - exact) * (wide - exact)).mean(axes)
+        kept = x.dtype if weight is None else weight.dtype
+        mean, inverse = exact.flatten().to(kept), torch.rsqrt(variance + rest[-1]).to(kept)
+        y = (wide - mean.float().reshape(channel)) * inverse.float().reshape(channel)
+        if weight is not None:
+            y = y * weight.float().reshape(channel)
+        if bias is not None:
+            y = y + bias.float().reshape(channel)
+        return y.to(x.dtype), mean, inverse, *results[3:]
+
+    return decomposition
