@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 from collections.abc import Callable, Iterator
@@ -13,8 +14,10 @@ import pytest
 from report_models import FILE, dump_for, line_of
 
 from mlirstack.compare.results import TargetResult
+from mlirstack.report.dump_files import read_dump
 from mlirstack.report.page import render
 from mlirstack.report.provenance import provenance_of
+from mlirstack.report.summary import stage_stat
 
 pytestmark = pytest.mark.portable
 
@@ -162,6 +165,25 @@ def test_changes_show_stages_and_passes(page: Page) -> None:
     steps = page.script("return [...document.querySelectorAll('#steps button')].map(b => b.textContent)")
     changed = [step for step in steps if "mlirstack-hoist-parameters" in step]
     assert len(changed) == 1 and "no change" not in changed[0]
+    assert page.errors() == []
+
+
+def test_any_two_stages_are_compared_as_in_the_terminal(page: Page, page_file: Path) -> None:
+    dump = read_dump(page_file.parent)
+    for a, b in (("linalg", "bufferized"), ("fused", "linalg"), ("torch", "llvmir"), ("tosa", "tosa")):
+        page.open(f"#v=changes&d={a},{b}")
+        page.wait(lambda: page.script("return document.querySelector('#after').value") == b)  # noqa: B023
+        both = f"Promise.all([load({a!r}), load({b!r})])"
+        found, lengths = page.script(
+            f"return {both}.then(([x, y]) => [compareLines(x.lines, y.lines), [x.lines.length, y.lines.length]])"
+        )
+        assert [found[0][1], found[0][3]] == [int(dump[a].has_heading), int(dump[b].has_heading)]
+        assert [found[-1][2], found[-1][4]] == lengths
+        assert all((x[2], x[4]) == (y[1], y[3]) for x, y in itertools.pairwise(found))  # no line is left out
+        changed = sum(run[2] - run[1] + run[4] - run[3] for run in found if run[0])
+        expected = stage_stat(dump[a], dump[b])
+        # Two ways to find the longest common lines; neither is the shortest difference in all cases.
+        assert changed == pytest.approx(expected.removed + expected.added, rel=0.2)
     assert page.errors() == []
 
 

@@ -26,7 +26,7 @@ from mlirstack.report.program import PlanView, plan_view
 from mlirstack.report.provenance import Provenance, StageLines
 
 _TEMPLATES = Path(__file__).parent / "templates"
-_SCRIPTS = ("levels.js", "views.js")
+_SCRIPTS = ("levels.js", "diff.js", "views.js")
 Blob = dict[str, Any]
 
 

@@ -78,22 +78,34 @@ async function search(word) {
 let change = null;  // Rows of the diff
 
 function drawChanges() {
-  const stages = DATA.stages.filter(stage => DATA.diffs.some(diff => diff.b === stage.name));
-  $("#pair").replaceChildren(...stages.map(stage => {
-    const {a, b} = DATA.diffs.find(diff => diff.b === stage.name);
-    return element("option", {value: b}, `${a} → ${b}`);
-  }));
-  $("#pair").onchange = () => showStage($("#pair").value);
+  const stages = DATA.stages.filter(stage => stage.readable), neighbours = DATA.diffs.find(diff => known(diff.b));
+  const options = () => stages.map(stage => element("option", {value: stage.name}, stage.name));
+  for (const id of ["#before", "#after"]) {
+    $(id).replaceChildren(...options());
+    $(id).onchange = () => showPair($("#before").value, $("#after").value);
+  }
   change = new Rows($("#change"));
-  if (stages.length) showStage(stages[0].name);
-  else $("#change").replaceChildren(element("p", {class: "empty"}, "This dump has no two neighbouring stages of one language."));
+  const [a, b] = neighbours ? [neighbours.a, neighbours.b] : [stages[0].name, stages[stages.length - 1].name];
+  showPair(a, b);
+}
+
+const known = name => DATA.stages.some(stage => stage.name === name);
+
+// Any two stages: neighbours of one language were compared when the page was made, with the passes between them.
+async function showPair(a, b) {
+  [$("#before").value, $("#after").value] = [a, b];
+  remember();
+  if (DATA.diffs.some(diff => diff.a === a && diff.b === b)) return showStage(b);
+  const [textA, textB] = await Promise.all([load(a), load(b)]);
+  $("#steps").replaceChildren(element("button", {class: "open"}, element("span", {class: "name"}, `${a} → ${b}`)));
+  showDiff({a, b, runs: compareLines(textA.lines, textB.lines)});
 }
 
 function showStage(name) {
-  $("#pair").value = name;
-  const stage = DATA.stages.find(s => s.name === name), list = $("#steps");
+  const stage = DATA.stages.find(s => s.name === name), whole = DATA.diffs.find(d => d.b === name), list = $("#steps");
+  [$("#before").value, $("#after").value] = [whole.a, whole.b];
   const open = (diff, button) => { $$("button", list).forEach(b => b.classList.toggle("open", b === button)); showDiff(diff); };
-  const all = element("button", {onclick: () => open(DATA.diffs.find(d => d.b === name), all)},
+  const all = element("button", {onclick: () => open(whole, all)},
     element("span", {class: "name"}, "the whole stage"), element("span", {class: "muted"}, time(stage.seconds)));
   const parts = [all];
   if (stage.steps.length) for (const step of stage.steps) {
@@ -106,7 +118,7 @@ function showStage(name) {
     parts.push(element("p", {}, "The IR after each pass is in dumps made with: mlirstack lower … --passes"));
   }
   list.replaceChildren(...parts);
-  open(DATA.diffs.find(d => d.b === name), all);
+  open(whole, all);
 }
 
 async function showDiff(diff) {
@@ -171,25 +183,28 @@ function showView(name) {
   remember();
 }
 
-// The address says what is shown: #v=levels&p=linalg,ptx&l=linalg:23
+// The address says what is shown: #v=levels&p=linalg,ptx&l=linalg:23, #v=changes&d=linalg,fused
 function remember() {
   if (!ready) return;
   const parts = new URLSearchParams({v: view, p: panes.map(pane => pane.name).join(",")});
   if (selection.line >= 0) parts.set("l", `${selection.name}:${selection.line + 1}`);
+  if (view === "changes") parts.set("d", `${$("#before").value},${$("#after").value}`);
   history.replaceState(null, "", "#" + parts);
 }
 
 async function restore() {
   ready = false;
-  const parts = new URLSearchParams(location.hash.slice(1)), known = new Set(names());
-  const wanted = (parts.get("p") ?? "").split(",").filter(name => known.has(name));
+  const parts = new URLSearchParams(location.hash.slice(1)), here = new Set(names());
+  const wanted = (parts.get("p") ?? "").split(",").filter(name => here.has(name));
   panes.splice(0, panes.length, ...(wanted.length ? wanted : firstPanes()).map(name => new Pane(name)));
   placePanes();
   activate(0);
   showView($(`#views [data-view="${CSS.escape(parts.get("v") ?? "")}"]`) ? parts.get("v") : "levels");
+  const pair = (parts.get("d") ?? "").split(",");
+  if (pair.length === 2 && pair.every(known)) showPair(...pair);
   await Promise.all(panes.map(pane => pane.opened));
   const [, name, number] = /^(.*):(\d+)$/.exec(parts.get("l") ?? "") ?? [];
-  if (known.has(name)) {
+  if (here.has(name)) {
     const text = await load(name), line = number - 1;
     select(name, line, DATA.sets[text.sets[line] ?? 0], (text.lines[line] ?? "").trim());
     panes.find(pane => pane.name === name)?.rows.reveal(line);
