@@ -9,6 +9,7 @@ from torch import nn
 import mlirstack
 from mlirstack.frontend.decompositions import decomposition_table
 from mlirstack.frontend.export import export
+from mlirstack.frontend.routes import choose_route
 
 
 class Ranges(nn.Module):
@@ -48,14 +49,34 @@ def test_statistics_of_a_batch_are_as_rounded_as_the_weights(dtype, weights):
         torch.testing.assert_close(got, wanted, rtol=1e-3, atol=1e-7)
 
 
-class Leaky(nn.Module):
+class DrawsNothing(nn.Module):
     def forward(self, x):
-        return torch.nn.functional.rrelu(x, 0.1, 0.3, training=False)
+        return torch.nn.functional.rrelu(x, 0.1, 0.3, training=False), torch.native_dropout(x, 0.5, False)[0]
 
 
 @pytest.mark.parametrize("allowed", [False, True])
-def test_a_random_slope_outside_of_training_is_its_mean(allowed):
+def test_random_ops_outside_of_training_draw_nothing(allowed):
     x = torch.linspace(-2, 2, 9)
-    program = export(Leaky(), (x,), allow_random=allowed)
-    assert program.payload.random_ops == ()
-    torch.testing.assert_close(program.payload.module(x)[0], Leaky()(x))
+    program = export(DrawsNothing(), (x,), allow_random=allowed)
+    assert program.payload.random_ops == () and choose_route(program).name == "tosa"
+    for got, wanted in zip(program.payload.module(x), DrawsNothing()(x), strict=True):
+        torch.testing.assert_close(got, wanted)
+
+
+class MaskAndNumbers(nn.Module):
+    def forward(self, x, index, mask, values):
+        written = torch.ops.aten.index_put(x, [index, mask], values)
+        return written, torch.ops.aten.index_put(x.reshape(5, 5, 1), [index, mask.reshape(5, 1)], values, True)
+
+
+@pytest.mark.target
+@pytest.mark.parametrize("route", ["auto", "tosa"])
+def test_a_mask_among_integer_indices(route):
+    mask = torch.tensor([True, False, True, True, False])
+    inputs = (torch.rand(5, 5), torch.tensor([0, 2, 4]), mask, torch.rand(3))
+    program = mlirstack.compile(MaskAndNumbers(), inputs, target="cpu", route=route)
+    one = torch.tensor([False, False, False, True, False])
+    for given in (mask, one):
+        again = (*inputs[:2], given, inputs[3])
+        for got, wanted in zip(program(*again), MaskAndNumbers()(*again), strict=True):
+            assert torch.equal(got, wanted)

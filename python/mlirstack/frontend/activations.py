@@ -32,6 +32,7 @@ def add_activation_decompositions(table: dict[Any, Decomposition]) -> None:
     table[aten.hardtanh.default] = lambda x, low=-1.0, high=1.0: torch.clamp(x, low, high)
     table[aten.hardsigmoid.default] = _hardsigmoid
     table[aten.rrelu_with_noise_functional.default] = _rrelu_that_draws_nothing
+    table[aten.native_dropout.default] = _dropout_that_draws_nothing
     table[aten.rsub.Scalar] = _number_minus(table.get(aten.rsub.Scalar))
 
 
@@ -40,6 +41,10 @@ def _rrelu_that_draws_nothing(
 ) -> Any:
     """Outside of training the slope is the mean of its bounds."""
     return NotImplemented if training else (torch.nn.functional.leaky_relu(x, (lower + upper) / 2), noise)
+
+
+def _dropout_that_draws_nothing(x: Tensor, p: float, train: bool | None) -> Any:
+    return (x.clone(), torch.ones_like(x, dtype=torch.bool)) if train is False or p == 0 else NotImplemented
 
 
 def _number_minus(otherwise: Decomposition | None) -> Decomposition:

@@ -69,7 +69,7 @@ def export(
         rewrite_range_outputs(exported.graph_module)
         drawn = random_ops(exported.graph_module)
         rules = decomposition_table() | quantized_decompositions()
-        rules |= Generator().decompositions() if allow_random and drawn else {}
+        rules |= Generator().decompositions() if allow_random else {}
         try:
             decomposed = exported.run_decompositions(rules)
         except Exception as error:  # raised by a decomposition of torch's, on the user's graph

@@ -26,6 +26,9 @@ def add_indexing_decompositions(table: dict[Any, Decomposition]) -> None:
     def decomposition(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False) -> Any:
         if len(indices) == 1 and indices[0] is not None and indices[0].dtype == torch.bool:
             return _masked_put(x, indices[0], values, accumulate)
+        count = _count_of_places(indices)
+        if count is not None:
+            return aten.index_put.default(x, _without_masks(indices, count), values, accumulate)
         return otherwise(x, indices, values, accumulate) if otherwise else NotImplemented
 
     table[aten.index_put.default] = decomposition
@@ -40,6 +43,36 @@ def _counted_from_the_front(op: Any, otherwise: Decomposition | None) -> Decompo
         return otherwise(x, dim, *args, **kwargs) if otherwise else NotImplemented
 
     return decomposition
+
+
+def _count_of_places(indices: Sequence[Tensor | None]) -> int | None:
+    """How many elements a mask among integer indices has to select: as many as they are.  None without such a mask."""
+    given = [index for index in indices if index is not None]
+    sizes = [index.numel() for index in given if index.dtype != torch.bool]
+    lists = all(index.dim() <= 1 for index in given if index.dtype != torch.bool)
+    known = all(isinstance(size, int) for index in given for size in index.shape)
+    return max(sizes) if sizes and len(sizes) < len(given) and lists and known else None
+
+
+def _without_masks(indices: Sequence[Tensor | None], count: int) -> list[Tensor | None]:
+    """Each mask as the positions of its first ``count`` true elements; of its only one, as often."""
+    found: list[Tensor | None] = []
+    for index in indices:
+        if index is None or index.dtype != torch.bool:
+            found.append(index)
+            continue
+        flat = index.flatten()
+        order = torch.cumsum(flat.to(torch.int64), 0) - 1
+        wanted = torch.minimum(torch.arange(count), order[-1]).unsqueeze(1)
+        hit = torch.logical_and(flat, order == wanted)
+        place = torch.where(hit, torch.arange(flat.numel()), 0).sum(1)
+        coordinates: list[Tensor] = []
+        for size in reversed(index.shape):
+            rest = torch.div(place, size, rounding_mode="trunc")
+            coordinates.insert(0, place - rest * size)
+            place = rest
+        found += coordinates
+    return found
 
 
 def _masked_put(x: Tensor, mask: Tensor, values: Tensor, accumulate: bool) -> Tensor:
