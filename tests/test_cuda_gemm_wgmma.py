@@ -68,6 +68,13 @@ def test_tf32_is_taken_where_it_is_allowed() -> None:
 
 
 @pytest.mark.portable
+@pytest.mark.parametrize(("a", "b", "copies"), [("mk", "kn", 0), ("km", "nk", 0), ("km", "kn", 1)])
+def test_tf32_factors_are_read_where_they_lie(a: str, b: str, copies: int) -> None:
+    module = emitted(Product(512, 512, 512, "f32", "f32", a, b, tf32=True), WGMMA, HOPPER)
+    assert str(module).count("gpu.func") == 1 + copies
+
+
+@pytest.mark.portable
 def test_large_products_get_large_tiles() -> None:
     best = candidates(Product(4096, 4096, 4096))[0]
     assert {best["rows"], best["columns"]} == {128, 256}
@@ -184,6 +191,7 @@ def ptx_of_module(module: Any) -> str:
         (Product(512, 512, 512, "f32", "f32", tf32=True), tile(128, 256, 4)),
         (Product(512, 512, 512, "f32", "f32", bias=True, activation="gelu", tf32=True), tile(256, 128, 4)),
         (Product(512, 512, 512, "f32", "f32", b="kn", tf32=True, residual=True), tile(128, 128, 6, pingpong=True)),
+        (Product(512, 512, 512, "f32", "f32", a="km", tf32=True), tile(128, 256, 4)),
         (Product(128, 512, 1024, "f32", "f32", tf32=True), tile(64, 128, 6, split=2)),
     ],
     ids=str,
@@ -304,6 +312,10 @@ def test_few_rows_or_columns_on_tensor_cores(product: Product, parameters: Param
         (Product(500, 304, 68, residual=True), tile(128, 128, 4, pingpong=True)),
         (Product(200, 264, 260), tile(64, 128, 3, split=2)),
         (Product(520, 304, 72), tile(128, 256, 2, multicast="a")),
+        (Product(133, 140, 72, b="kn"), tile(64, 128, 3, consumers=1)),  # factors change sides
+        (Product(132, 140, 101, a="km", b="kn", residual=True), tile(128, 128, 3)),  # one of them is copied
+        (Product(260, 140, 68, a="km"), tile(256, 64, 3)),
+        (Product(132, 140, 100, a="km"), tile(64, 64, 4, split=2, consumers=1)),
     ],
     ids=str,
 )

@@ -19,9 +19,10 @@ from mlirstack.schedules.cuda.product.gemm_mma import operands_of
 from mlirstack.schedules.cuda.product.pair_groups import pair_groups
 from mlirstack.schedules.cuda.product.paired import Pair, match_pair
 from mlirstack.schedules.cuda.wgmma.gemm_wgmma import parameters_of, tile_of
+from mlirstack.schedules.cuda.wgmma.reach import loadable
 from mlirstack.schedules.cuda.wgmma.wgmma_choice import candidates
 from mlirstack.schedules.cuda.wgmma.wgmma_kernel import write_wgmma
-from mlirstack.schedules.cuda.wgmma.wgmma_tile import WgmmaProblem, WgmmaTile, loadable
+from mlirstack.schedules.cuda.wgmma.wgmma_tile import WgmmaProblem, WgmmaTile
 
 _FEW_ROWS = 64  # up to here, they are columns of a wgmma
 _LEAST = 32  # columns and K below which a tile would be mostly padding

@@ -18,9 +18,10 @@ from mlirstack.schedules.cuda.product.contraction import Contraction, Matrix, ma
 from mlirstack.schedules.cuda.product.gemm_mma import operands_of
 from mlirstack.schedules.cuda.product.padded_factor import padded_copy
 from mlirstack.schedules.cuda.product.transposed_factor import transposed_copy
+from mlirstack.schedules.cuda.wgmma.reach import loadable, swaps
 from mlirstack.schedules.cuda.wgmma.wgmma_choice import candidates
 from mlirstack.schedules.cuda.wgmma.wgmma_kernel import write_wgmma
-from mlirstack.schedules.cuda.wgmma.wgmma_tile import WgmmaProblem, WgmmaTile, loadable, swaps
+from mlirstack.schedules.cuda.wgmma.wgmma_tile import WgmmaProblem, WgmmaTile
 
 _SMALL = 2 * 64 * 64 * 64  # floating-point operations below which a tile would be mostly padding
 _LEAST = 32  # rows, columns and K below which it would be, too

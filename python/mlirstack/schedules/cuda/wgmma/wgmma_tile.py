@@ -18,16 +18,15 @@ from mlirstack.schedules.cuda.kernel import TensorMapLayout
 from mlirstack.schedules.cuda.product.access import Access
 from mlirstack.schedules.cuda.product.contraction import Contraction, Matrix
 from mlirstack.schedules.cuda.product.paired import Pair
+from mlirstack.schedules.cuda.wgmma.reach import copyable_output, has_rows, loadable
 
 _SWIZZLED_ROWS = 8  # of 128 bytes: what the swizzle permutes
 STORE_COLUMNS = 64  # columns of the epilogue that are computed before they are stored, at most
 STORE_BUFFER = WGMMA_ROWS * SWIZZLE  # bytes of a box on its way out: 64 rows of 128 bytes, or of 64
 PIECE_BYTES = 16 * WARPGROUP  # four accumulators of each thread of a warpgroup
 STORE_BUFFERS = 2  # of each warpgroup, used in turns
-_TMA_RANK = 5
 _PRODUCTS_PER_CLOCK = 2048  # of a multiprocessor, bytes of a factor each
 _SLOW_START = 300  # clocks
-_STRIDE_BYTES = 16  # what the copy engine asks of every stride
 
 
 @dataclass(frozen=True)
@@ -290,7 +289,7 @@ class WgmmaProblem:
         """Per output: does it go through shared memory, from where threads store whole rows of it?"""
         whole = self.tile.split == 1 and not self.swapped
         return tuple(
-            whole and not staged and _has_rows(self.contraction, output.access)
+            whole and not staged and has_rows(self.contraction, output.access)
             for output, staged in zip(self.contraction.outputs, self.staged, strict=True)
         )
 
@@ -336,39 +335,6 @@ class WgmmaProblem:
             for is_shared, shared, rows in factors
             if is_shared
         )
-
-
-def swaps(contraction: Contraction, operands: Operands) -> bool:
-    """Should factors change sides?  Of 32-bit elements only the left one's rows may be contiguous."""
-    return operands.bits == 32 and contraction.a.k_major and not contraction.b.k_major
-
-
-def loadable(matrix: Matrix, operands: Operands, *, is_left: bool = False) -> bool:
-    """Can the copy engine and wgmma read this factor where it lies, as the left one or the right one?"""
-    size = operands.bits // 8
-    strides = [matrix.leading_stride, *(stride for stride in matrix.batch_strides if stride)]
-    transposable = operands.bits == 16 or (operands.bits == 32 and is_left)
-    major = matrix.k_major or (matrix.row_stride == 1 and transposable)
-    aligned = all(stride * size % _STRIDE_BYTES == 0 for stride in strides)
-    return major and aligned and 2 + len([s for s in matrix.batch_strides if s]) <= _TMA_RANK
-
-
-def copyable_output(contraction: Contraction, access: Access) -> bool:
-    """Can the copy engine write this output?"""
-    size = vectors.bytes_of(access.tensor.element)
-    strides = access.batch_strides(contraction.batches)
-    row = access.row_stride(contraction.m)
-    if strides is None or row is None or access.column_stride(contraction.n) != 1 or str(access.tensor.element) == "i1":
-        return False
-    aligned = all(stride * size % _STRIDE_BYTES == 0 for stride in (row, *strides))
-    return size in (2, 4) and aligned and row > 0 and 2 + len(strides) <= _TMA_RANK
-
-
-def _has_rows(contraction: Contraction, access: Access) -> bool:
-    """Are the columns of this output contiguous, and its elements of a size that is written to boxes?"""
-    size = vectors.bytes_of(access.tensor.element)
-    row = access.row_stride(contraction.m)
-    return size in (2, 4) and str(access.tensor.element) != "i1" and access.column_stride(contraction.n) == 1 and bool(row)
 
 
 def factor_map(problem: WgmmaProblem, matrix: Matrix, rows: int, *, shared_by_two: bool) -> TensorMapLayout:
