@@ -28,6 +28,7 @@ from cuda_case import Case
 
 CASE_MODULES = (
     "cuda_gemm_cases", "cuda_fma_cases", "cuda_conv_cases", "cuda_stream_cases", "cuda_attention_cases", "cuda_model_cases",
+    "cuda_small_cases",
 )  # fmt: skip
 PROFILED_CALLS = 10
 _MAX_AUTOTUNE = "max-autotune-no-cudagraphs"  # all contenders are replayed as CUDA graphs anyway
@@ -43,8 +44,8 @@ def cases(groups: str | None, only: str | None) -> Iterator[Case]:
         if not (Path(__file__).parent / f"{name}.py").is_file():
             continue
         for case in importlib.import_module(name).CASES:
-            if groups and case.group not in groups.split(","):
-                continue
+            if case.group not in groups.split(",") if groups else case.group == "small":
+                continue  # small cases are no work for a GPU: they must be asked for
             if only and not any(part in case.name for part in only.split(",")):
                 continue
             yield case
@@ -234,6 +235,31 @@ def _error(answer: Any, expected: Any) -> float:
     return worst
 
 
+# ----------------------------------------------------------------------------------------------------------------- check
+
+
+def check(arguments: argparse.Namespace) -> int:
+    """Call every built case once, for a memory or race checker, and compare with float64."""
+    import torch
+
+    wrong = 0
+    for case in cases(arguments.group or "small", arguments.only):
+        if not (Path(arguments.directory) / case.name).is_dir():
+            continue
+        module, inputs = case.make()
+        module, inputs = module.cuda().eval(), tuple(x.cuda() for x in inputs)
+        ours = _load(
+            Path(arguments.directory) / case.name, {**dict(module.named_parameters()), **dict(module.named_buffers())}
+        )
+        with torch.no_grad(), case.settings():
+            got, expected = ours(*inputs), _precise(module, inputs)[0]
+            error, eager_error = _error(got, expected), _error(module(*inputs), expected)
+        is_right = error <= max(4 * eager_error, 1e-6)
+        wrong += not is_right
+        print(f"{case.name}: error {error:.1e} (eager {eager_error:.1e}){'' if is_right else '  WRONG'}", flush=True)
+    return 1 if wrong else 0
+
+
 # --------------------------------------------------------------------------------------------------------------- profile
 
 
@@ -320,7 +346,7 @@ def main() -> int:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(required=True)
-    for function in (build, run, worker, profile, tune_build):
+    for function in (build, run, worker, check, profile, tune_build):
         command = commands.add_parser(function.__name__.replace("_", "-"), help=(function.__doc__ or "").splitlines()[0])
         command.add_argument("directory")
         command.add_argument("--group", help="comma-separated groups")
