@@ -1,0 +1,209 @@
+"""KernelBench's problems on target cpu at small sizes, held against the committed table of what became of each.
+
+CHECKOUT is a work tree of ScalingIntelligence/KernelBench; none of its code is here.  Each problem is compared with eager by
+the suite's own rule in a process that may die, each result is a line of JSON at once, and a run that was ended goes on where
+it was.
+
+    python benchmarks/kernelbench_suite.py CHECKOUT                     # right? compared with the table
+    python benchmarks/kernelbench_suite.py CHECKOUT --bench --levels 1  # and quick? eager and ours in turns
+    python benchmarks/kernelbench_suite.py CHECKOUT --bench --update    # write the table
+
+Exit status 1 where a problem does better, worse or otherwise than the table says; with --bench also where one takes more
+than 5 times as long as eager, or half of them more than 1.5 times.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import statistics
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.progress import Progress
+
+from mlirstack.errors import UsageError, WorkerLostError
+from mlirstack.supervised import Supervised
+from mlirstack.versions import versions
+
+HERE = Path(__file__).resolve().parent
+TABLE = HERE / "results" / "kernelbench-cpu.json"
+SLOWEST, MEDIAN = 5.0, 1.5  # times eager's time
+
+_PROBLEMS_PER_PROCESS = 60  # what MLIR keeps grows with every compilation
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How problems are run: ``timeout`` in seconds for a step (eager, compile, run), ``bench``: time them as well."""
+
+    bench: bool = False
+    threads: int = 1
+    timeout: float = 600.0
+
+
+class Judge:
+    """Asks a worker process; a problem on which it dies is asked once more of a fresh one, which no other has harmed."""
+
+    def __init__(self, settings: Settings) -> None:
+        command = [sys.executable, str(HERE / "kernelbench_worker.py"), str(settings.threads)]
+        environment = {"OMP_NUM_THREADS": str(settings.threads)}
+        self._worker = Supervised(command, timeout=settings.timeout, environment=environment)
+        self._bench = settings.bench
+        self._asked = 0
+
+    def row(self, path: Path) -> Row:
+        """What became of a problem: that of :class:`kernelbench_worker.Verdict`; "died" and "timeout" are verdicts too."""
+        self._asked += 1
+        if self._asked % _PROBLEMS_PER_PROCESS == 0:
+            self._worker.close()
+        for attempt in (1, 2):
+            try:
+                row: Row = self._worker.ask({"path": str(path), "bench": self._bench})
+                return row
+            except WorkerLostError as error:
+                late = error.message.startswith("no answer")
+                if late or attempt == 2:
+                    return {"verdict": "timeout" if late else "died", "reason": f"in '{error.doing}': {error.message}"}
+        raise AssertionError("unreachable")
+
+    def close(self) -> None:
+        """End the process."""
+        self._worker.close()
+
+
+def problems(checkout: Path, levels: Sequence[str], only: str) -> dict[str, Path]:
+    """Name (``level1/19_ReLU``) → file, in the suite's order."""
+    found: dict[str, Path] = {}
+    for level in levels:
+        files = [
+            f for f in (checkout / "KernelBench" / f"level{level}").glob("*_*.py") if f.name.partition("_")[0].isdigit()
+        ]
+        if not files:
+            raise UsageError(f"{checkout} is no work tree of KernelBench: no problems of level {level}")
+        for file in sorted(files, key=lambda f: int(f.name.partition("_")[0])):
+            found[f"level{level}/{file.stem}"] = file
+    return {name: file for name, file in found.items() if re.search(only, name)}
+
+
+def run(settings: Settings, wanted: Mapping[str, Path], journal: Path) -> Iterator[tuple[str, Row]]:
+    """Each problem's name and row, those that ``journal`` holds already first."""
+    header = {"bench": settings.bench, "threads": settings.threads}
+    earlier = _earlier(journal, header)
+    yield from ((name, earlier[name]) for name in wanted if name in earlier)
+    judge = Judge(settings)
+    with journal.open("a") as lines:
+        if not lines.tell():
+            lines.write(json.dumps(header) + "\n")
+        for name, path in wanted.items():
+            if name not in earlier:
+                row = judge.row(path)
+                lines.write(json.dumps({"name": name, **row}) + "\n")
+                lines.flush()
+                yield name, row
+    judge.close()
+
+
+def _earlier(journal: Path, header: Mapping[str, Any]) -> dict[str, Row]:
+    journal.parent.mkdir(parents=True, exist_ok=True)
+    lines = journal.read_text().splitlines() if journal.exists() else []
+    if not lines:
+        return {}
+    if json.loads(lines[0]) != header:
+        raise UsageError(f"{journal} is a run with other options: {lines[0]}", hint="give another --out")
+    rows = [json.loads(line) for line in lines[1:]]
+    return {row.pop("name"): row for row in rows}
+
+
+# ----------------------------------------------------------------------------------------------------------------- table
+
+
+def differences(expected: Mapping[str, Row], found: Mapping[str, Row]) -> list[str]:
+    """How the verdicts of a run differ from the table's, a line each."""
+    lines = []
+    for name, row in found.items():
+        wanted = expected.get(name, {}).get("verdict")
+        if row["verdict"] != wanted:
+            kind = "unexpected pass" if row["verdict"] == "pass" else "unexpected failure"
+            lines.append(f"{name}: {kind}: {row['verdict']}, the table says {wanted}. {row.get('reason', '')}".strip())
+    return lines
+
+
+def slowness(found: Mapping[str, Row]) -> list[str]:
+    """What is slower than it may be, a line each."""
+    ratios = {name: row["ratio"] for name, row in found.items() if "ratio" in row}
+    lines = [f"{name}: {ratio:.1f} times eager's time" for name, ratio in ratios.items() if ratio > SLOWEST]
+    if ratios and statistics.median(ratios.values()) > MEDIAN:
+        lines.append(f"the median is {statistics.median(ratios.values()):.2f} times eager's time")
+    return lines
+
+
+def summary(found: Mapping[str, Row]) -> Row:
+    """Counts by verdict, and how the times compare with eager's."""
+    ratios = {name: row["ratio"] for name, row in found.items() if "ratio" in row}
+    counts = dict(Counter(row["verdict"] for row in found.values()).most_common())
+    if not ratios:
+        return {"counts": counts}
+    slow = [name for name, ratio in ratios.items() if ratio > SLOWEST]
+    median, slowest = statistics.median(ratios.values()), max(ratios.values())
+    return {"counts": counts, "median_ratio_to_eager": round(median, 2), "slowest": slowest, "slower_than_5x": slow}
+
+
+def table_text(meta: Mapping[str, Any], found: Mapping[str, Row]) -> str:
+    """JSON, one line a problem."""
+    parts = [f' "{key}": {json.dumps(value)}' for key, value in {**meta, **summary(found)}.items()]
+    kept = {name: {k: v for k, v in row.items() if k not in ("eager_s", "cpu_s")} for name, row in found.items()}
+    lines = ",\n".join(f"  {json.dumps(name)}: {json.dumps(row)}" for name, row in kept.items())
+    return "{\n" + ",\n".join(parts) + f',\n "problems": {{\n{lines}\n }}\n}}\n'
+
+
+# --------------------------------------------------------------------------------------------------------------- command
+
+
+def main() -> int:
+    """Run, print counts and what differs, compare with the table or write it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("checkout", type=Path, metavar="CHECKOUT", help="a work tree of ScalingIntelligence/KernelBench")
+    parser.add_argument("--levels", default="1,2,3", help="default 1,2,3")
+    parser.add_argument("--only", default="", metavar="REGEX", help="problems whose name (level1/19_ReLU) it is found in")
+    parser.add_argument("--bench", action="store_true", help="time eager and ours in turns")
+    parser.add_argument("--threads", type=int, default=1, help="of eager and of ours (default 1)")
+    parser.add_argument("--timeout", type=float, default=600.0, help="seconds for one step of a problem (default 600)")
+    parser.add_argument("--out", type=Path, default=Path("build/kernelbench.jsonl"), help="results so far")
+    parser.add_argument("--update", action="store_true", help="write the results of this run into the table")
+    parser.add_argument("--table", type=Path, default=TABLE, help="another table")
+    options = parser.parse_args()
+    try:
+        return _main(options)
+    except UsageError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+
+
+def _main(options: argparse.Namespace) -> int:
+    settings = Settings(options.bench, options.threads, options.timeout)
+    wanted = problems(options.checkout, options.levels.split(","), options.only)
+    known = json.loads(options.table.read_text())["problems"] if options.table.exists() else {}
+    with Progress(disable=not sys.stderr.isatty()) as progress:
+        found = dict(progress.track(run(settings, wanted, options.out), total=len(wanted)))
+    print(json.dumps(summary(found)))
+    lines = slowness(found)
+    if options.update:
+        meta = {"suite": "KernelBench", "sizes": "small", "target": "cpu", "threads": settings.threads}
+        packages = {name: versions()[name] for name in ("torch", "torch-mlir")}
+        options.table.write_text(table_text({**meta, "versions": packages}, {**known, **found}))
+    else:
+        lines += differences(known, found)
+    print("".join(f"  {line}\n" for line in lines), end="")
+    return 1 if lines else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
