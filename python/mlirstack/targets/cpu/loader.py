@@ -31,7 +31,9 @@ def _jit() -> Any:
 
             llvm.initialize_native_target()
             llvm.initialize_native_asmprinter()
-            _linker = llvm.create_lljit_compiler()
+            # JITLink lays out an object in one piece; the older RuntimeDyld may put its code and constants more than 2 GiB
+            # apart, where addresses fill up, and ends the process when a relocation does not reach.
+            _linker = llvm.create_lljit_compiler(use_jit_link=True)
         return _linker
 
 
