@@ -21,7 +21,7 @@ from mlirstack.passes.iree_phase import VMFB, IreePhase
 from mlirstack.passes.iree_results import ResultSizes
 from mlirstack.passes.iree_split import SplitProgram
 from mlirstack.passes.iree_targets import CPU, KERNEL_ARCHITECTURES
-from mlirstack.passes.iree_tensor_maps import BY_BLOCKS, MakeTensorMaps
+from mlirstack.passes.iree_tensor_maps import MakeTensorMaps
 from mlirstack.passes.restore_locations import RestoreLocations
 from mlirstack.passes.settle_broadcasts import SettleBroadcasts
 from mlirstack.passes.simplify import SimplifyLinalg
@@ -73,15 +73,14 @@ def iree_cuda_pipeline(
     settings: IreePhase,
     *,
     image: str = "cubin",
-    maps: str = BY_BLOCKS,
     clusters: bool = False,
     tf32: Sequence[str] = (),
 ) -> Pipeline:
     """The table of ``iree-cuda`` with our own kernels: dispatches as target ``cuda`` forms them, its stages from buffers to
     machine code for the kernels that its emitters write, and IREE's phases for the program around them.
 
-    ``image`` is what is embedded (:class:`EmbedKernels`), ``maps`` who makes tensor maps (:class:`MakeTensorMaps`),
-    ``clusters``: may kernels be of clusters of blocks, ``tf32`` the kinds of f32 ops that may be multiplied as TF32.
+    ``image`` is what is embedded (:class:`EmbedKernels`), ``clusters``: may kernels be of clusters of blocks, ``tf32`` are
+    the kinds of f32 ops that may be multiplied as TF32.
     """
     _check_level(level)
     arch = KERNEL_ARCHITECTURES.get(settings.arch, settings.arch)
@@ -97,7 +96,7 @@ def iree_cuda_pipeline(
         "gpu",
         (
             MapKernels(arch),
-            MakeTensorMaps(maps),
+            MakeTensorMaps(),
             Pass("canonicalize"),
             Pass("cse"),
             BindKernels(),

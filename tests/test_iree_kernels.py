@@ -74,15 +74,14 @@ def check(results: Sequence[Tensor], expected: Sequence[Tensor], tolerance: floa
 
 
 @pytest.mark.target
-@pytest.mark.parametrize("maps", ["blocks", "launch"])
-def test_products_whose_tensor_maps_the_device_makes(maps: str) -> None:
+def test_products_whose_tensor_maps_the_device_makes() -> None:
     x, w, b = random(130, 72, dtype=BF16), random(136, 72, dtype=BF16, seed=1), random(136, dtype=BF16, seed=2)
-    lowering = lower(lambda x, w, b: torch.relu(functional.linear(x, w, b)), x, w, b, to="program", maps=maps)
+    lowering = lower(lambda x, w, b: torch.relu(functional.linear(x, w, b)), x, w, b, to="program")
 
     check(run_program(lowering, (x, w, b)), [torch.relu(functional.linear(x.double(), w.double(), b.double()))], 8e-3)
     assert "wgmma" in lowering["gpu"].text
     assert "mlirstack.tensor_map" not in lowering["gpu"].text  # nobody encodes one on the host
-    assert dispatched(lowering) == [*(["kernel_contraction_0_maps"] if maps == "launch" else []), "kernel_contraction_0"]
+    assert dispatched(lowering) == ["kernel_contraction_0"]
 
 
 @pytest.mark.target

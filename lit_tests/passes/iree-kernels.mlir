@@ -1,8 +1,7 @@
 // Kernels that IREE launches: the program set aside, tensor maps made by the device, parameters in IREE's order.
 // RUN: mlirstack-opt %S/Inputs/iree-program.mlir --mlirstack-iree-split | FileCheck %s --check-prefix=SPLIT
 // RUN: mlirstack-opt %s --mlirstack-iree-bind | FileCheck %s --check-prefix=BIND
-// RUN: mlirstack-opt %S/Inputs/iree-tensor-maps.mlir --mlirstack-iree-tensor-maps --canonicalize | FileCheck %s --check-prefix=BLOCKS
-// RUN: mlirstack-opt %S/Inputs/iree-tensor-maps.mlir --mlirstack-iree-tensor-maps=by=launch --canonicalize | FileCheck %s --check-prefix=LAUNCH
+// RUN: mlirstack-opt %S/Inputs/iree-tensor-maps.mlir --mlirstack-iree-tensor-maps --canonicalize | FileCheck %s --check-prefix=MAPS
 
 // The kernel stays; the program rides along, with what @prepare did.  An odd slice is copied first.
 // SPLIT:       module attributes {mlirstack.program = dense<
@@ -25,26 +24,18 @@
 // BIND:          gpu.launch_func {{.*}} args(%{{.*}} : !llvm.ptr, %{{.*}} : !llvm.ptr, %{{.*}} : !llvm.ptr, %{{.*}} : i32, %{{.*}} : i32, %{{.*}} : f32)
 
 // Every block makes its map in 128 bytes of its own before it copies.
-// BLOCKS:      gpu.func @kernel_0(%[[BASE:.*]]: !llvm.ptr, %[[MAPS:.*]]: !llvm.ptr)
-// BLOCKS:        nvvm.tensormap.replace field = global_address
-// BLOCKS:        nvvm.tensormap.replace field = swizzle_mode, new_value = #nvvm.tensormap_swizzle_mode<b128>
-// BLOCKS:        "tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned [$0], [$1], 128;"
-// BLOCKS:        nvvm.fence.proxy {kind = #nvvm.proxy_kind<async.shared>
-// BLOCKS:        gpu.barrier
-// BLOCKS:        nvvm.fence.proxy.acquire
-// BLOCKS:        nvvm.cp.async.bulk.tensor
-// BLOCKS:      func.func private @kernel(
-// BLOCKS:        memref.alloc() : memref<512xi8>
-// BLOCKS-NOT:    mlirstack.tensor_map
+// MAPS:      gpu.func @kernel_0(%[[BASE:.*]]: !llvm.ptr, %[[MAPS:.*]]: !llvm.ptr)
+// MAPS:        nvvm.tensormap.replace field = global_address
+// MAPS:        nvvm.tensormap.replace field = swizzle_mode, new_value = #nvvm.tensormap_swizzle_mode<b128>
+// MAPS:        "tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned [$0], [$1], 128;"
+// MAPS:        nvvm.fence.proxy {kind = #nvvm.proxy_kind<async.shared>
+// MAPS:        gpu.barrier
+// MAPS:        nvvm.fence.proxy.acquire
+// MAPS:        nvvm.cp.async.bulk.tensor
+// MAPS:      func.func private @kernel(
+// MAPS:        memref.alloc() : memref<512xi8>
+// MAPS-NOT:    mlirstack.tensor_map
 
-// LAUNCH:      gpu.func @kernel_0(
-// LAUNCH-NOT:    nvvm.tensormap.replace
-// LAUNCH:        nvvm.fence.proxy.acquire
-// LAUNCH:      gpu.func @kernel_0_maps(
-// LAUNCH:        nvvm.tensormap.replace field = global_address
-// LAUNCH:        memref.alloc() : memref<128xi8>
-// LAUNCH:        gpu.launch_func {{.*}}@kernel_0_maps
-// LAUNCH:        gpu.launch_func {{.*}}@kernel_0 {{ *}}blocks
 module attributes {gpu.container_module} {
   gpu.module @kernel_0_device {
     gpu.func @kernel_0(%result: !llvm.ptr, %n: index, %scale: f32, %own: !llvm.ptr, %x: !llvm.ptr) kernel {

@@ -182,14 +182,14 @@ class IreeCudaTarget(IreeTarget):
 
     Settings: ``kernels`` "own" (the default), or "iree" for IREE's code alone.  ``image`` of our kernels: "ptx" is compiled
     by the driver at load; by default it is "cubin" for sm_90, whose kernels run on no other device (they use sm_90a), else
-    "fatbin", machine code and PTX for later devices.  ``maps``: who makes tensor maps, "blocks" or a "launch" before.
-    ``clusters`` "true" allows kernels whose blocks work in clusters, which IREE does not know of.
+    "fatbin", machine code and PTX for later devices.  ``clusters`` "true" allows kernels whose blocks work in clusters,
+    which IREE does not know of.
     """
 
     name = "iree-cuda"
     backend = "cuda"
     device = "cuda"
-    settings = ("opt-level", "kernels", "image", "maps", "clusters")
+    settings = ("opt-level", "kernels", "image", "clusters")
     fenced = True
 
     def __init__(self, options: TargetOptions) -> None:
@@ -197,7 +197,6 @@ class IreeCudaTarget(IreeTarget):
         is_exact = self.arch in KERNEL_ARCHITECTURES
         self.kernels = _one_of(self, "kernels", ("own", "iree"))
         self.image = _one_of(self, "image", ("cubin" if is_exact else "fatbin", "ptx"))
-        self.maps = _one_of(self, "maps", ("blocks", "launch"))
         self.clusters = _truth(_one_of(self, "clusters", ("false", "true")))
 
     def pipeline(self, route: str, level: str) -> Pipeline:
@@ -211,7 +210,6 @@ class IreeCudaTarget(IreeTarget):
             level,
             self._phase(),
             image=self.image,
-            maps=self.maps,
             clusters=self.clusters,
             tf32=tf32_of_torch(),
         )

@@ -19,11 +19,17 @@ _ELEMENTS = {"f32": "f32", "tf32": "tf32", "f16": "f16", "bf16": "bf16", "i8": "
 _SWIZZLES = {0: "no_swizzle", 32: "b32", 64: "b64", 128: "b128"}
 
 
-def write_maps(kernel: Kernel, layouts: Sequence[TensorMapLayout], addresses: Sequence[Any], targets: Sequence[Any]) -> None:
+def write_maps(
+    kernel: Kernel,
+    layouts: Sequence[TensorMapLayout],
+    addresses: Sequence[Any],
+    targets: Sequence[Any],
+    slot: int = 0,
+) -> None:
     """By one whole warp: the maps of ``layouts`` over the memory at ``addresses``, to ``targets`` in global memory (pointers
-    to 128 bytes each).  The begin of the dynamic shared memory is used on the way."""
+    to 128 bytes each).  On the way they lie in the dynamic shared memory, from the map's place number ``slot`` on."""
     thread = kernel.thread()
-    staged = [kernel.offset(kernel.shared(), number * MAP_BYTES) for number in range(len(layouts))]
+    staged = [kernel.offset(kernel.shared(), (slot + number) * MAP_BYTES) for number in range(len(layouts))]
     for place in staged:
         kernel.store(kernel.integer(0), kernel.offset(place, thread % WARP * (MAP_BYTES // WARP)), alignment=4)
     _converge(kernel)
