@@ -4,10 +4,10 @@
 // Index arithmetic is done while the kernel before this one ends; memory is touched after it has ended.
 // CHECK-LABEL: gpu.func @scale(
 // CHECK-SAME:    mlirstack.overlaps
-// CHECK:         llvm.inline_asm has_side_effects "griddepcontrol.launch_dependents;", "~{memory}"
 // CHECK:         nvvm.read.ptx.sreg.tid.x
 // CHECK:         llvm.getelementptr
 // CHECK:         llvm.inline_asm has_side_effects "griddepcontrol.wait;", "~{memory}"
+// CHECK:         llvm.inline_asm has_side_effects "griddepcontrol.launch_dependents;", "~{memory}"
 // CHECK:         llvm.load
 // AMPERE-NOT:  griddepcontrol
 module attributes {gpu.container_module} {

@@ -216,7 +216,7 @@ class HostProgram:
             return
         arguments = tuple(self._argument(value, op) for value in launch.arguments)
         cluster = functions.integer(kernel.attributes[CLUSTER]) if CLUSTER in kernel.attributes else 1
-        overlaps = OVERLAPS in kernel.attributes and bool(self.steps) and isinstance(self.steps[-1], Launch)
+        overlaps = OVERLAPS in kernel.attributes and (not self.steps or isinstance(self.steps[-1], Launch))
         step = Launch(
             launch.kernel,
             (grid[0], grid[1], grid[2]),

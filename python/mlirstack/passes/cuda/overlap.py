@@ -1,9 +1,10 @@
 """Kernels that start while the one before them ends (programmatic dependent launch, Hopper and later).
 
-A kernel lets the next one's blocks onto the device once all of its own have started, and waits itself, before it touches
-memory, until the one before it is done.  What a kernel does without memory (index arithmetic, barriers of its own, tensor
-maps fetched early) and the launch itself no longer stand between two kernels.  See "Programmatic Dependent Launch" in the
-CUDA C++ Programming Guide.
+A kernel waits, before it touches memory, until the one before it is done, and then lets the next one's blocks onto the
+device.  What a kernel does without memory (index arithmetic, barriers of its own, tensor maps fetched early) and the launch
+itself no longer stand between two kernels.  Were the next one let in earlier, blocks of several kernels would wait on the
+multiprocessors at once, and those that run were badly spread over them.  See "Programmatic Dependent Launch" in the CUDA
+C++ Programming Guide.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ _PRIVATE = (
 
 @dataclass(frozen=True)
 class OverlapLaunches(PythonPass):
-    """Before: ``gpu.func``s.  After: where ``arch`` can, each begins with ``griddepcontrol.launch_dependents`` and has
-    ``griddepcontrol.wait`` before the first op that may touch memory; it is marked ``mlirstack.overlaps``.
+    """Before: ``gpu.func``s.  After: where ``arch`` can, each has ``griddepcontrol.wait`` and then
+    ``griddepcontrol.launch_dependents`` before the first op that may touch memory; it is marked ``mlirstack.overlaps``.
 
     All threads wait, so a kernel that is done says that all kernels before it are.
     """
@@ -46,8 +47,8 @@ class OverlapLaunches(PythonPass):
             block = kernel.regions[0].blocks[0]
             operations = [op.operation for op in block.operations]
             first = next(op for op in operations if not _is_private(op))
-            _control("wait", ir.InsertionPoint(first), kernel)
-            _control("launch_dependents", ir.InsertionPoint.at_block_begin(block), kernel)
+            for what in ("wait", "launch_dependents"):
+                _control(what, ir.InsertionPoint(first), kernel)
             kernel.attributes[OVERLAPS] = ir.UnitAttr.get()
 
 

@@ -89,7 +89,8 @@ class Argument:
 class Launch:
     """Launch ``kernel`` with ``grid`` blocks of ``block`` threads and ``shared`` bytes of dynamic shared memory.
 
-    ``overlaps``: it may start before the launch in the step before is done, because the kernel waits for that itself.
+    ``overlaps``: it may start before the launch in the step before it, or of whoever used the stream before, is done: the
+    kernel waits for that itself.
     """
 
     kernel: str
