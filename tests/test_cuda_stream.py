@@ -268,8 +268,8 @@ def test_choices_follow_the_sizes() -> None:
     assert chosen(softmax, empty(1000, 512))[0]["team"] == 32
     assert chosen(softmax, empty(1000, 1024))[0]["team"] == 128
     assert chosen(softmax, empty(100, 4096))[0]["team"] == 512
-    assert chosen(softmax, empty(100, 32768))[0]["cluster"] == 2
-    assert chosen(softmax, empty(100, 65536))[0]["cluster"] == 4
+    assert chosen(softmax, empty(100, 32768))[0]["cluster"] == 4
+    assert chosen(softmax, empty(100, 65536))[0]["cluster"] == 8
     assert chosen(nn.LayerNorm(8192, dtype=BF16), empty(2048, 8192, dtype=BF16))[0]["mode"] == "staying"
     assert chosen(nn.LayerNorm(8192, dtype=BF16), empty(128, 8192, dtype=BF16))[0]["mode"] == "resident"  # too few rows
     assert chosen(total, empty(3, 1 << 20))[0]["mode"] == "split"

@@ -26,7 +26,6 @@ from mlirstack.schedules.cuda.stream.row_team import SCHEDULE, Shape
 
 _STEPS = 4  # steps of the loop of a block, where there is much to read
 _MANY_ROWS = 16  # for each multiprocessor: a warp for each row then keeps them busy
-_ELEMENTS = 32  # of a row that a thread has at best, where blocks stay
 _ROUNDS = 4  # rows of a team, at least, where blocks stay
 _OTHER_SHARED = 3 << 10  # bytes of a block's shared memory that rows do not take: its own, and those of reductions
 _HELD = 64  # registers of a thread for values of the row; 32 in blocks of 1024, which have 64 registers a thread
@@ -121,29 +120,33 @@ def _best(plan: RowPlan, device: Device) -> tuple[str, Shape]:
         if plan.along_columns and _meets_at_a_cost(plan) and plan.row_count >= _MANY_ROWS * device.multiprocessors:
             return "looped", replace(looped, threads=128, team=WARP)
     if _is_worth_staying(plan):
-        whole = [staying for staying in _staying(plan, shape, device) if staying.cluster == 1]
-        if whole:
-            return "staying", min(whole, key=lambda s: (abs(s.count * s.vector - _ELEMENTS), s.threads * s.together))
+        found = [staying for staying in _staying(plan, shape, device) if staying.cluster <= 2]
+        if found:
+            return "staying", min(found, key=lambda s: (s.cluster, s.threads * s.together, abs(s.count * s.vector - 32)))
     for team in _teams(plan, shape.vector):
         resident = _resident(plan, shape, team)
         if resident is not None:
-            alone = resident.threads == 1024 and resident.count * resident.vector >= 32  # on its multiprocessor
+            # On its multiprocessor; rows of 16 bits have more to compute while nothing is read.
+            alone = resident.threads == 1024 and (resident.count * resident.vector >= 32 or _is_half(plan))
             if alone and len(plan.waves) > 1 and (clustered := _clustered(plan, shape, device)):
-                return "resident", clustered[0]  # two blocks: one reads while the other waits
+                return "resident", clustered[0]  # several blocks: one reads while the others wait
             return "resident", resident
     clustered = _clustered(plan, shape, device)
     return ("resident", clustered[0]) if clustered else ("looped", looped)
 
 
 def _is_worth_staying(plan: RowPlan) -> bool:
-    """Are instructions the limit, or weights of the columns, rather than memory?
+    """Are weights of the columns, which blocks that do not stay read anew for every row, much of what is read?
 
-    On an H200, rows of 16 bits from 32768 columns on; from 8192 where columns have weights, which blocks that do not stay
-    read anew for every row.
+    Measured on an H200: where rows are of 16 bits, from 8192 columns on; f32 rows are faster without.
     """
     rows = [member for loop in plan.rows for member in loop.members]
     weights = [a for a in plan.reads if plan.has_columns(a) and not any(a.strides[row] for row in rows)]
-    return vectors.bytes_of(plan.bulk.tensor.element) == 2 and plan.column_count >= (8192 if weights else 32768)
+    return bool(weights) and _is_half(plan) and plan.column_count >= 8192
+
+
+def _is_half(plan: RowPlan) -> bool:
+    return vectors.bytes_of(plan.bulk.tensor.element) == 2
 
 
 def _meets_at_a_cost(plan: RowPlan) -> bool:
@@ -195,7 +198,7 @@ def _clustered(plan: RowPlan, shape: Shape, device: Device) -> list[Shape]:
         return []
     words = sum(max(1, vectors.bytes_of(a.tensor.element) // 4) for a in plan.full_reads)
     found = []
-    for threads in (512, 1024):
+    for threads in (256, 512, 1024):
         for cluster in (2, 4, 8):
             team = threads * cluster
             count = -(-length // team)
