@@ -26,6 +26,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from mlirstack.errors import MlirstackError, UnsupportedError
+from mlirstack.frontend.half import HALF
 from mlirstack.frontend.random_numbers import SEED
 from mlirstack.supervised import Tell, serve
 
@@ -39,8 +40,9 @@ class Verdict:
     """What became of a program.
 
     ``verdict``: pass; chance (the answer is a statistic of random numbers that eager itself does not repeat to the suite's
-    tolerance, and ours lies where eager's lie); wrong; refused (by name, before anything ran); error; cannot (eager or
-    torch.export fails).  ``route`` is the one taken, ``why`` the reason if it is not TOSA.
+    tolerance, and ours lies where eager's lie); finer (eager's half precision is further from its float32 than ours); wrong;
+    refused (by name, before anything ran); error; cannot (eager or torch.export fails).  ``route`` is the one taken, ``why``
+    the reason if it is not TOSA.
     """
 
     verdict: str
@@ -127,7 +129,9 @@ def judge(test: Any, target: str, route: str, tell: Tell) -> Verdict:
         chance = _chance(test, golden, functions)
         if chance is not None:
             return Verdict("chance", chance, *ways)
-    return Verdict("wrong", difference, *ways)
+    tell("finer")
+    finer = _finer(test, trace, golden)
+    return Verdict("wrong", difference, *ways) if finer is None else Verdict("finer", finer, *ways)
 
 
 def _inputs(item: Any) -> tuple[Any, ...]:
@@ -160,6 +164,26 @@ def _export_problem(test: Any, golden: Sequence[Any]) -> str | None:
         except Exception as error:  # whatever a program of others raises
             problems.append(first_line(error))
     return problems[0]
+
+
+def _finer(test: Any, trace: Sequence[Any], golden: Sequence[Any]) -> str | None:
+    """Whether our half precision is nearer to what eager says in float32 than eager's own: the two distances."""
+    model = test.program_factory().float()
+    said = None
+    for ours, eager in zip(trace, golden, strict=True):
+        precise = pytree.tree_leaves(model(*pytree.tree_map(_widened, _inputs(eager))))
+        for got, given, wanted in zip(*map(pytree.tree_leaves, (ours.output, eager.output)), precise, strict=True):
+            if not isinstance(given, torch.Tensor) or given.dtype not in HALF or got.shape != given.shape:
+                return None
+            distances = [float((value.float() - wanted).norm() / wanted.norm()) for value in (got, given)]
+            if got.dtype != given.dtype or not distances[0] <= distances[1]:
+                return None
+            said = f"eager's answer is {distances[1]:.1e} from its own in float32, ours {distances[0]:.1e}"
+    return said
+
+
+def _widened(value: Any) -> Any:
+    return value.float() if isinstance(value, torch.Tensor) and value.dtype in HALF else value
 
 
 def _chance(test: Any, golden: Sequence[Any], functions: Sequence[Callable[..., Any]]) -> str | None:

@@ -26,6 +26,8 @@ def rewrite_scalar_calls(graph: fx.Graph) -> None:
             node.target = aten.Bool.Tensor
         elif node.target is operator.ne and _kinds(node) == (float, int):
             node.target = aten.ne.float_int
+        elif node.target is operator.ne and _kinds(node) == (float, float) and _converted(node.args[1]) is not None:
+            node.target, node.args = aten.ne.float_int, (node.args[0], _converted(node.args[1]))
         elif node.target is operator.ne and node.args[1] == 0.0 and isinstance(node.args[1], float):
             node.target, node.args = aten.Bool.float, node.args[:1]
 
@@ -35,6 +37,14 @@ def _kinds(node: fx.Node) -> tuple[type, ...]:
     kinds = {torch.SymFloat: float, torch.SymInt: int, torch.SymBool: bool}
     found = [a.meta.get("val") for a in node.args if isinstance(a, fx.Node)]
     return tuple(kinds.get(type(value), type(value)) for value in found)
+
+
+def _converted(value: object) -> fx.Node | None:
+    """The computed integer that ``value`` is the float of, or None."""
+    if not isinstance(value, fx.Node) or value.target is not aten.Float.Scalar:
+        return None
+    (operand,) = value.args
+    return operand if isinstance(operand, fx.Node) and isinstance(operand.meta.get("val"), torch.SymInt) else None
 
 
 def _replace_float(graph: fx.Graph, node: fx.Node) -> None:
