@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -153,6 +155,22 @@ def test_the_pass_is_found_and_replayed(tmp_path: Path, monkeypatch: pytest.Monk
     record = Record.read(found.reproducer)
     assert (record.kind, record.pipeline) == ("wrong", "builtin.module(wrong-maximum)")
     again = replay(found.reproducer)
+    assert again.status == "same failure", again
+
+
+def test_a_wrong_answer_in_compare_leaves_a_reproducer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bisect_models.install_wrong_target(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), str(Path(bisect_models.__file__).parent)]))
+    monkeypatch.setenv("MLIRSTACK_PASSES", str(tmp_path / "wrong_pass.py"))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    command = [sys.executable, "-m", "mlirstack.cli.main", "compare", "bisect_models:model", "--targets", "wrong-cpu"]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    assert run.returncode == 1, run.stderr
+    told = run.stderr.splitlines()
+    assert "pass: wrong-maximum" in told
+    assert any(line.startswith("first wrong stage: bufferized") for line in told)
+    directory = next(line.removeprefix("reproducer: ") for line in told if line.startswith("reproducer: "))
+    again = replay(Path(directory))
     assert again.status == "same failure", again
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mlirstack.cli.common import KERNELS, console, error_console, key_values, progress, run_command, write_json
-from mlirstack.cli.stages import compare_stages
+from mlirstack.cli.stages import bisected, compare_stages
 from mlirstack.errors import BundleError, MlirstackError, TargetUnavailableError, UsageError
 from mlirstack.parallel import each
 from mlirstack.pipeline.registry import nearest
@@ -180,14 +180,26 @@ class _Comparison:
             report = self.report(job, dump, lambda doing: tell("before", doing, 0.0))
         if str(json_file) != "-":
             print_report(report, console)
-            for result in report.results:
-                if result.status == "mismatch" and result.target != "inductor":
-                    command = f"mlirstack bisect {job.reference} --target {result.target}"
-                    console.print(f"the stage that makes it wrong: {command}", markup=False, highlight=False)
             if dump:
                 console.print(f"dump: {dump}", highlight=False)
         write_json(json_file, as_json(report))
+        if not self.artifacts:
+            self.explain_mismatches(job, report)
         return report.exit_status
+
+    def explain_mismatches(self, job: Job, report: Report) -> None:
+        """Bisect what is wrong, so that a wrong answer leaves a reproducer as a failure does; printed to standard error."""
+        from mlirstack.compare.bisect.table import conclusions
+        from mlirstack.lowering import LowerOptions
+
+        for result in report.results:
+            if result.status != "mismatch" or result.target in ("eager", "inductor"):
+                continue
+            with progress(f"{job.reference} on {result.target}: which stage is it"):
+                lower = LowerOptions(result.target, self.route, self.threads, settings=self.given.get(result.target, {}))
+                found = bisected(job, lower, self.worker, stop=True)
+            for line in conclusions(found):
+                error_console.print(line, markup=False)
 
     def report(self, job: Job, dump: Path | None, tell: Callable[[str], None]) -> Report:
         if self.build_only:

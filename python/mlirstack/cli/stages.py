@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import tempfile
 from dataclasses import dataclass, replace
 from functools import cache
@@ -99,18 +100,35 @@ def _folder(dump: Path | None, reference: str, target: str) -> Path | None:
 
 
 def _bisected(task: _Task) -> Bisection:
+    worker, process = _processes()
+    return bisected(task.job, task.lower, worker, process)
+
+
+def bisected(
+    job: Job, lower: LowerOptions, worker: Worker, process: Supervised | None = None, *, stop: bool = False
+) -> Bisection:
+    """Bisect a model, compiling in ``worker`` and executing in ``process``; a wrong stage leaves a reproducer."""
     from mlirstack.compare.bisect.model import Options, bisect_model
     from mlirstack.frontend.references import load
 
-    job, lower = task.job, task.lower
     kept = Path(tempfile.gettempdir()) / "mlirstack-reproducers" / f"stages-{Path(job.reference).name}-{lower.target}"
-    worker, process = _processes()
 
     def compile_(options: LowerOptions, bundle: Path) -> None:
         worker.run(replace(job, options=replace(options, crash_safe=True, reproducers=kept), bundle=bundle))
 
     source = load(job.reference, seed=job.seed, dtype=job.dtype, dynamic=job.dynamic)
-    return bisect_model(source, Options(lower, seed=job.seed, reproducers=kept), compile_, process=process)
+    options = Options(lower, seed=job.seed, stop=stop, reproducers=kept, origin=_compare_command(job, lower))
+    return bisect_model(source, options, compile_, process=process)
+
+
+def _compare_command(job: Job, lower: LowerOptions) -> str:
+    """The command that finds the same again."""
+    words = ["mlirstack", "compare", job.reference, "--targets", lower.target, "--route", lower.route]
+    words += ["--seed", str(job.seed)] if job.seed else []
+    words += ["--dtype", job.dtype] if job.dtype else []
+    for name, size in job.dynamic.items():
+        words += ["--dynamic", f"{name}={size}"]
+    return shlex.join(words)
 
 
 @cache

@@ -76,7 +76,8 @@ def replay(directory: Path) -> Replay:
 
 
 def _replay_command(record: Record) -> Replay:
-    """An exported graph stands in no file: the command that made it is run."""
+    """An exported graph stands in no file: the command that made it is run.  Of a wrong answer the command is a comparison,
+    which exits with 1 where it finds it again."""
     if not record.origin:
         raise UsageError(
             "the reproducer begins with an exported graph and does not say how it was made",
@@ -85,11 +86,14 @@ def _replay_command(record: Record) -> Replay:
     words = shlex.split(record.origin)
     command = [sys.executable, "-m", "mlirstack.cli.main", *words[1:]]
     with tempfile.TemporaryDirectory(prefix="mlirstack-replay-") as folder:
-        command[command.index("--out") + 1] = folder
+        if "--out" in command:
+            command[command.index("--out") + 1] = folder
         run = run_tool(command, directory=Path.cwd(), timeout=LIMIT)
     if run.status == 0:
         return Replay("fixed", record.message, "nothing fails")
     said = " ".join(run.stderr.split())
+    if record.kind == "wrong":
+        return Replay("same failure" if run.status == 1 else "another failure", record.message, said[:400])
     same = " ".join(record.message.split()) in said
     return Replay("same failure" if same else "another failure", record.message, said[:400])
 

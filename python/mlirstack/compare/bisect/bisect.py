@@ -17,7 +17,7 @@ import torch
 from mlirstack.compare.accuracy import Answer
 from mlirstack.compare.bisect.executor import Executor, Table, Tell
 from mlirstack.compare.bisect.graph import graph_values, graph_verdict
-from mlirstack.compare.bisect.record import EMPTY_PIPELINE, Culprit, write_reproducer
+from mlirstack.compare.bisect.record import EMPTY_PIPELINE, Culprit, write_command, write_reproducer
 from mlirstack.compare.bisect.results import (
     CONTINUED_LEVELS,
     Bisection,
@@ -49,7 +49,7 @@ class Request:
     """What to bisect: ``dump`` of a lowering to ``target``, the ``bundle`` built from it (None: it failed), and whether
     to look for the op.  ``overridden`` stages hold what the user gave, not what passes made.
     ``stop``: do not execute what comes after the first wrong stage.  ``artifacts``: where what needs a device that is not
-    here is built."""
+    here is built.  ``origin``: the command that finds the same again."""
 
     program: Program
     target: str
@@ -61,6 +61,7 @@ class Request:
     threads: int = 1
     stop: bool = False
     artifacts: Path | None = None
+    origin: str = ""
 
 
 def bisect_dump(
@@ -102,6 +103,8 @@ def bisect_dump(
         found, culprit = _narrowed(found, stages[at - 1], executor, request, target, tell)
     if reproducers is not None and stages[at].level in PLAIN_LEVELS and found[wrong].status != "timeout":
         found = replace(found, reproducer=write_reproducer(reproducers, found, culprit, subject))
+    elif reproducers is not None and request.origin:
+        found = replace(found, reproducer=write_command(reproducers, found, request.origin))
     return _with_op(found, stages, at, executor, request, subject, tell) if request.ops else found
 
 

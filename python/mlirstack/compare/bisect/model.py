@@ -33,7 +33,8 @@ Compile = Callable[[LowerOptions, Path], None]
 class Options:
     """``lower``: target, route, overrides, and the dump (None: a temporary one).  ``ops``: look for the op.  ``seed``: of
     the inputs of programs that are MLIR files.  ``stop``: execute nothing behind the first wrong stage.  ``reproducers``:
-    where the reproducer of a wrong stage goes.  ``artifacts``: where what needs a device that is not here is built."""
+    where the reproducer of a wrong stage goes.  ``artifacts``: where what needs a device that is not here is built.
+    ``origin``: the command that finds the same again, for reproducers of stages that no file can be executed of."""
 
     lower: LowerOptions
     ops: bool = False
@@ -41,6 +42,7 @@ class Options:
     stop: bool = False
     reproducers: Path | None = None
     artifacts: Path | None = None
+    origin: str = ""
 
 
 def bisect_model(
@@ -86,6 +88,7 @@ def bisect_model(
             threads=lower.threads,
             stop=options.stop,
             artifacts=options.artifacts,
+            origin=options.origin,
         )
         with Executor(subject, scratch, lower.target, process) as executor:
             return bisect_dump(request, subject, executor, options.reproducers, tell)

@@ -6,7 +6,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from mlirstack.compare.bisect.results import Bisection
+from mlirstack.compare.bisect.results import Bisection, Verdict
 from mlirstack.compare.bisect.subject import Subject
 from mlirstack.pipeline.reproducer import ARGUMENTS, ERROR, Record
 from mlirstack.versions import versions
@@ -26,9 +26,7 @@ def write_reproducer(directory: Path, found: Bisection, culprit: Culprit, subjec
     """Write the reproducer of the first wrong stage below ``directory``; returns its own directory."""
     assert found.first_wrong_stage is not None
     verdict = found[found.first_wrong_stage]
-    path = directory / f"reproducer-wrong-{verdict.name}"
-    shutil.rmtree(path, ignore_errors=True)
-    path.mkdir(parents=True)
+    path = _emptied(directory, verdict)
     name = f"input{culprit.file.suffix}"
     shutil.copyfile(culprit.file, path / name)
     subject.save(path / ARGUMENTS)
@@ -46,4 +44,33 @@ def write_reproducer(directory: Path, found: Bisection, culprit: Culprit, subjec
     )
     record.write(path, f"mlirstack reproduce . # stage '{verdict.name}', {culprit.pipeline}")
     (path / ERROR).write_text(f"first wrong stage: {verdict.name}\n{verdict.reason}\n")
+    return path
+
+
+def write_command(directory: Path, found: Bisection, origin: str) -> Path:
+    """As :func:`write_reproducer`, of a stage that only its target can execute: the command ``origin`` is all there is."""
+    assert found.first_wrong_stage is not None
+    verdict = found[found.first_wrong_stage]
+    path = _emptied(directory, verdict)
+    record = Record(
+        "wrong",
+        verdict.name,
+        verdict.level,
+        EMPTY_PIPELINE,
+        "",
+        message=verdict.reason or "",
+        input_level="fx",
+        origin=origin,
+        rel_l2=verdict.rel_l2,
+        versions=versions(),
+    )
+    record.write(path, f"{origin} # stage '{verdict.name}'")
+    (path / ERROR).write_text(f"first wrong stage: {verdict.name}\n{verdict.reason}\n")
+    return path
+
+
+def _emptied(directory: Path, verdict: Verdict) -> Path:
+    path = directory / f"reproducer-wrong-{verdict.name}"
+    shutil.rmtree(path, ignore_errors=True)
+    path.mkdir(parents=True)
     return path
