@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import iree.runtime as rt
@@ -12,7 +12,16 @@ import numpy as np
 
 from mlirstack.frontend.program import Signature
 from mlirstack.targets.base import ArrayExecutable
-from mlirstack.targets.iree.session import ALIGNMENT, ELEMENT_TYPES, Session, allocate_copy, cuda, processor, push_number
+from mlirstack.targets.iree.session import (
+    ALIGNMENT,
+    ELEMENT_TYPES,
+    Session,
+    allocate_copy,
+    cuda,
+    cuda_context,
+    processor,
+    push_number,
+)
 
 
 def numpy_dtype(name: str) -> np.dtype[Any]:
@@ -30,10 +39,12 @@ class IreeArrayExecutable(ArrayExecutable):
         self._parameters = parameters
         self._is_host = device == "cpu"
         self._device = processor(threads) if self._is_host else cuda(0)
+        self._enter: Callable[[], None] = (lambda: None) if self._is_host else cuda_context(0)
         self._session = Session(vmfb, signature, self._device, lambda name: _flat_bytes(parameters[name]))
 
     def run(self, inputs: Sequence[Any]) -> list[Any]:
         """Call ``@main`` with one array or number per input; results are arrays that the caller owns, or numbers."""
+        self._enter()
         held: list[np.ndarray] = []
         passed: list[Any] = []
         for slot in self._session.slots:

@@ -18,7 +18,7 @@ from mlirstack.errors import TargetUnavailableError
 from mlirstack.frontend.program import Signature
 from mlirstack.targets.base import Executable
 from mlirstack.targets.iree.runtime import DLPACK_CPU, flat_bytes, plain, torch_dtype
-from mlirstack.targets.iree.session import Session, Slot, cuda, push_number
+from mlirstack.targets.iree.session import Session, Slot, cuda, cuda_context, push_number
 
 
 class IreeCudaExecutable(Executable):
@@ -46,6 +46,7 @@ class IreeCudaExecutable(Executable):
         self.signature = signature
         self.copied_inputs = self.copied_results = 0
         self._device = cuda(place.index or 0) if device_of_iree is None else device_of_iree
+        self._enter = cuda_context(place.index or 0) if device_of_iree is None else lambda: None
         self._session = Session(vmfb, signature, self._device, lambda name: flat_bytes(parameters[name]))
         # What the module takes per call, and what the user may get back, must be on the device.
         passed = {slot.name for slot in self._session.slots if slot.spec.shape is not None}
@@ -66,6 +67,7 @@ class IreeCudaExecutable(Executable):
     def start(self, inputs: Sequence[Any]) -> Callable[[], list[Any]]:
         """Begin a call behind those begun before; what is returned waits for it and gives its results."""
         assert self.parameters is not None
+        self._enter()
         held: list[torch.Tensor] = []  # alive until the call is over
         passed: list[Any] = []
         for slot in self._session.slots:
@@ -88,6 +90,7 @@ class IreeCudaExecutable(Executable):
 
         def finish() -> list[Any]:
             begun.wait()
+            self._enter()
             held.clear()
             return [results[i] if i in results else self._taken(begun.results, i) for i in range(len(self._dtypes))]
 

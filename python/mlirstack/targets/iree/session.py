@@ -6,6 +6,7 @@ GPUs take the memory of their results and temporaries as arguments too, and retu
 
 from __future__ import annotations
 
+import ctypes
 import json
 import operator
 import threading
@@ -86,6 +87,21 @@ def cuda(ordinal: int) -> Any:
         raise TargetUnavailableError(
             f"IREE cannot create the CUDA device {ordinal}: {first_line(error)}", hint="see 'mlirstack doctor'"
         ) from error
+
+
+@cache
+def cuda_context(ordinal: int) -> Callable[[], None]:
+    """Makes the context of the GPU that of the calling thread: IREE's allocator and its queues expect that."""
+    driver = ctypes.CDLL("libcuda.so.1")
+    context = ctypes.c_void_p()
+    code = driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), ordinal)
+    if code:
+        raise TargetUnavailableError(f"the CUDA driver has no context for device {ordinal} (error {code})")
+
+    def enter() -> None:
+        driver.cuCtxSetCurrent(context)
+
+    return enter
 
 
 @dataclass(frozen=True)
