@@ -105,6 +105,7 @@ def test_an_unknown_route_is_refused():
         (lambda x: x.double() + 0.1, "round the number 0.1 to float32"),
         (lambda x: torch.nn.functional.gelu(x.double()), "numbers rounded to float32"),
         (lambda x: x.sum().item(), "no scalar results"),
+        (lambda x: x.sum() + torch.arange(10**6), "hold 1000000 numbers as a constant"),
     ],
 )
 def test_what_tosa_gets_wrong_goes_to_linalg_with_the_reason(function, reason):

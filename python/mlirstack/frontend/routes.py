@@ -62,6 +62,8 @@ _BETTER_IN_LINALG: dict[Any, str] = {
     aten.cumsum: "TOSA has no scan: it would become a sum for every position",
 }
 
+_LARGEST_RANGE = 2**18  # numbers; folding what is computed from a million takes minutes
+
 _CRASH_ON_COMPLEX = (aten.prod,)
 
 
@@ -173,6 +175,12 @@ def _graph_objections(graph: FxGraph) -> Iterator[Objection]:
             yield Objection(what, "TOSA has no control flow of torch's kind", source)
         elif torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
             yield Objection(what, "TOSA would bake the random numbers into the program", source)
+        if getattr(node.target, "overloadpacket", None) is aten.arange:
+            count = max((tensor.numel() for tensor in node_tensors(node)), default=0)
+            if isinstance(count, int) and count > _LARGEST_RANGE:
+                yield Objection(
+                    what, f"TOSA would hold {count} numbers as a constant, and fold what is computed from them", source
+                )
         reason = _float64_is_rounded(node)
         if reason is not None:
             yield Objection(what, reason, source)
