@@ -47,6 +47,12 @@ def test_lower_gives_every_stage_by_name(net: Net) -> None:
         low["linlag"]
 
 
+@pytest.mark.parametrize("rows", [1, 3])
+def test_a_tensor_alone_is_one_input(net: Net, rows: int) -> None:
+    low = ms.lower(net, INPUT[:rows], target="cpu", to="torch")
+    assert [a.shape for a in low.program.signature.arguments if a.kind == "input"] == [(rows, 7)]
+
+
 def test_lower_to_stablehlo(net: Net) -> None:
     assert "stablehlo.dot_general" in ms.lower(net, (INPUT,), to="stablehlo")["stablehlo"].text
 

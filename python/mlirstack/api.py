@@ -20,13 +20,14 @@ if TYPE_CHECKING:
 
     from mlirstack.compare.bisect.results import Bisection
     from mlirstack.compare.results import Report
+    from mlirstack.frontend.export import Inputs
     from mlirstack.frontend.references import Model
     from mlirstack.targets.callable import CompiledFunction
 
 
 def lower(
     model: Model,
-    inputs: Sequence[Any] = (),
+    inputs: Inputs = (),
     *,
     kwargs: Mapping[str, Any] | None = None,
     dynamic_shapes: Any = None,
@@ -41,7 +42,7 @@ def lower(
     """Lower ``model``, called with example ``inputs``, for ``target``; ``settings`` are options of its compiler.
 
     Here and below a model is a module, a ``torch.export`` program, or a model reference (``"model.onnx"``, ``"zoo:NAME"``),
-    which brings inputs of its own.
+    which brings inputs of its own; a tensor given as ``inputs`` is one input.
 
     >>> low = lower(model, (x,), target="cpu")
     >>> print(low["linalg"].text); print(low.diff("linalg", "fused"))
@@ -53,7 +54,7 @@ def lower(
 
 def compile(
     model: Model,
-    inputs: Sequence[Any] = (),
+    inputs: Inputs = (),
     *,
     kwargs: Mapping[str, Any] | None = None,
     dynamic_shapes: Any = None,
@@ -84,7 +85,7 @@ def compile(
 
 def bisect(
     model: Model,
-    inputs: Sequence[Any] = (),
+    inputs: Inputs = (),
     *,
     kwargs: Mapping[str, Any] | None = None,
     dynamic_shapes: Any = None,
@@ -116,7 +117,7 @@ def bisect(
 
 def compare(
     model: Model,
-    inputs: Sequence[Any] = (),
+    inputs: Inputs = (),
     *,
     targets: Sequence[str] = ("cpu",),
     route: str = "auto",

@@ -31,6 +31,7 @@ from mlirstack.targets.registry import create_target
 from mlirstack.versions import versions
 
 if TYPE_CHECKING:
+    from mlirstack.frontend.export import Inputs
     from mlirstack.frontend.references import Model
 
 
@@ -92,7 +93,7 @@ class Lowering:
 
 def program_of(
     model: Model,
-    inputs: Sequence[Any] = (),
+    inputs: Inputs = (),
     *,
     kwargs: Mapping[str, Any] | None = None,
     dynamic_shapes: Any = None,

@@ -25,6 +25,7 @@ from mlirstack.versions import versions
 
 if TYPE_CHECKING:
     from mlirstack.bundle.golden import Golden
+    from mlirstack.frontend.export import Inputs
     from mlirstack.frontend.references import Model
     from mlirstack.pipeline.runner import Observer
 
@@ -65,7 +66,7 @@ class CompilePart(Protocol):
 
 def build(
     model: Model,
-    inputs: Sequence[Any] = (),
+    inputs: Inputs = (),
     *,
     targets: Sequence[str] = ("iree-cpu",),
     path: str | Path,

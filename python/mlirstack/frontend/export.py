@@ -42,10 +42,18 @@ INLINE_ELEMENTS = 1  # lifted constants of at most that many elements stay in th
 
 Scalar = int | float | bool | str | None
 
+Inputs = Sequence[Any] | torch.Tensor
+"""Positional inputs of a call."""
+
+
+def positional(inputs: Inputs) -> tuple[Any, ...]:
+    """The positional inputs of a call; a tensor alone is one input, not a sequence of its rows."""
+    return (inputs,) if isinstance(inputs, torch.Tensor) else tuple(inputs)
+
 
 def export(
     model: nn.Module | ExportedProgram,
-    inputs: tuple[Any, ...] = (),
+    inputs: Inputs = (),
     kwargs: Mapping[str, Any] | None = None,
     *,
     dynamic_shapes: Any = None,
@@ -54,17 +62,19 @@ def export(
 ) -> Program:
     """Export ``model`` as called with ``inputs`` and ``kwargs`` (pytrees of tensors and Python scalars).
 
-    ``dynamic_shapes`` is torch.export's.  Python scalars among the inputs become part of the program, as torch.export has
-    it: :attr:`Signature.specialized` says which values it holds for.  The mode of the model (train or eval) is taken as it
-    is.  ``allow_random`` lets the program draw random numbers of its own where the model draws torch's: of the same
-    distribution, anew in each call, from a seed that torch's default generator gives now.  Raises
-    :class:`UnsupportedError` with the user's line where torch.export cannot capture the model.
+    ``inputs`` are the positional ones; a tensor alone is one input.  ``dynamic_shapes`` is torch.export's.  Python scalars
+    among the inputs become part of the program, as torch.export has it: :attr:`Signature.specialized` says which values it
+    holds for.  The mode of the model (train or eval) is taken as it is.  ``allow_random`` lets the program draw random
+    numbers of its own where the model draws torch's: of the same distribution, anew in each call, from a seed that torch's
+    default generator gives now.  Raises :class:`UnsupportedError` with the user's line where torch.export cannot capture
+    the model.
     """
+    inputs = positional(inputs)
     with torch.no_grad(), _quiet():
         if isinstance(model, ExportedProgram):
             exported, axes = model, None
         else:
-            exported, axes = _capture(model, tuple(inputs), dict(kwargs or {}), dynamic_shapes)
+            exported, axes = _capture(model, inputs, dict(kwargs or {}), dynamic_shapes)
         rewrite_prim_views(exported.graph_module)
         rewrite_range_outputs(exported.graph_module)
         drawn = random_ops(exported.graph_module)
@@ -81,7 +91,7 @@ def export(
     mutated = frozenset(m.name for m in lifting.mutations if m.name is not None)
     graph = FxGraph(decomposed.graph_module, lifting.arguments, drawn, mutated)
     signature = lifting.signature()
-    leaves = pytree.tree_leaves((tuple(inputs), dict(kwargs or {})))
+    leaves = pytree.tree_leaves((inputs, dict(kwargs or {})))
     return Program(name, graph, "fx", signature, lifting.parameters, _not_contiguous(signature, leaves))
 
 

@@ -12,7 +12,7 @@ import inspect
 import logging
 import sys
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
@@ -25,7 +25,7 @@ from torch.utils import _pytree as pytree
 
 from mlirstack.errors import UsageError
 from mlirstack.frontend.dynamic_option import DynamicRanges, parse_dynamic
-from mlirstack.frontend.export import export
+from mlirstack.frontend.export import Inputs, export, positional
 from mlirstack.frontend.onnx_source import OnnxModule, load_onnx
 from mlirstack.frontend.program import Program
 from mlirstack.pipeline.registry import nearest
@@ -73,7 +73,7 @@ class ModelSource:
 
 def source_of(
     model: Model,
-    inputs: Sequence[Any] = (),
+    inputs: Inputs = (),
     *,
     kwargs: Mapping[str, Any] | None = None,
     dynamic_shapes: Any = None,
@@ -82,13 +82,14 @@ def source_of(
     """``model`` with the inputs of a call; where it is a reference, and no inputs are given, with the inputs it brings."""
     if isinstance(model, Program):
         return model
+    given = positional(inputs)
     if not isinstance(model, (str, Path)):
-        return ModelSource(name or type(model).__name__, model, tuple(inputs), dict(kwargs or {}), dynamic_shapes)
+        return ModelSource(name or type(model).__name__, model, given, dict(kwargs or {}), dynamic_shapes)
     found = load(str(model))
     if isinstance(found, Program):
         return found
-    if inputs or kwargs:
-        found = replace(found, inputs=tuple(inputs), kwargs=dict(kwargs or {}), dynamic_shapes=None)
+    if given or kwargs:
+        found = replace(found, inputs=given, kwargs=dict(kwargs or {}), dynamic_shapes=None)
     return replace(found, name=name or found.name, dynamic_shapes=dynamic_shapes or found.dynamic_shapes)
 
 
