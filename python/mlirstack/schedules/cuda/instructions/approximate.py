@@ -113,7 +113,8 @@ def reciprocal(kernel: Kernel, x: Float, *, flush: bool = False) -> Float:
 
 
 def _exp(kernel: Kernel, op: Any, value: Value, maxima: Collection[Any]) -> Any:
-    """Small results are flushed where 1 is added to them, and where the row's maximum was subtracted: beside its 1 they vanish."""
+    """Small results are flushed where 1 is added to them, and where the row's maximum was subtracted: beside its 1 they
+    vanish."""
     users = [use.owner.operation for use in op.results[0].uses]
     dwarfed = all(user.name == "arith.addf" and 1.0 in map(_constant, user.operands) for user in users)
     difference = functions.defining_op(op.operands[0])
