@@ -2,12 +2,12 @@
 // RUN: mlirstack-opt %s --mlirstack-form-dispatches=arch=sm_80 | FileCheck %s
 // RUN: mlirstack-opt %s --mlirstack-form-dispatches %bufferize --canonicalize --mlirstack-outline-copies | FileCheck %s --check-prefix=COPIES
 
-// A row softmax is one kernel; rows that are selected by data are read by the general mapping.
+// A row softmax is one kernel; rows that are selected by data are read as vectors.
 // CHECK-LABEL: func.func private @kernel_reduction_0(
 // CHECK-SAME:    mlirstack.kernel = "reduction", mlirstack.schedule = {{{.*}}name = "rows"
 // CHECK-COUNT-5: linalg.generic
 // CHECK-LABEL: func.func private @kernel_other_0(
-// CHECK-SAME:    mlirstack.schedule = {name = "general"}
+// CHECK-SAME:    mlirstack.schedule = {name = "elementwise"
 // CHECK:         tensor.extract
 // CHECK-LABEL: func.func @main(
 // CHECK:         call @kernel_reduction_0(
