@@ -53,6 +53,8 @@ LOOPS: tuple[Step, ...] = (
     Pass("convert-linalg-to-loops", on=FUNCTION),
     # Before the next pass, which would call a function for it that no library has.
     Pass("math-expand-ops", {"ops": "rsqrt"}, on=FUNCTION),
+    # Absolute values of integers, which the next pass would refuse.
+    Pass("convert-math-to-llvm"),
     # Vectors of erf, tanh, … one number at a time: what takes them apart leaves vector ops, so it stands before LLVM.
     Pass("convert-math-to-libm"),
     Pass("canonicalize"),

@@ -218,3 +218,14 @@ def test_compare_per_stage_is_a_check_of_every_stage(tmp_path: Path) -> None:
     assert model["first_wrong_stage"] is None
     assert {stage["status"] for stage in model["stages"]} == {"ok"}
     assert [stage["name"] for stage in model["stages"]][-1] == "asm"
+
+
+def test_the_plain_path_knows_absolute_values_of_integers() -> None:
+    from mlirstack.bindings import new_context
+    from mlirstack.ir.text import parse_module
+    from mlirstack.pipeline.runner import Runner
+    from mlirstack.pipelines.reference import reference_pipeline
+
+    text = FILE.replace("tosa.add %a, %b : (tensor<2x3xf32>, tensor<2x3xf32>) ->", "math.absi %a :").replace("f32", "i64")
+    module = parse_module(text, new_context())
+    assert Runner().run(reference_pipeline(module), module).data.startswith(b"\x7fELF")
