@@ -27,6 +27,7 @@ from mlirstack.frontend.half import HALF, accumulation
 from mlirstack.frontend.indexing import add_indexing_decompositions
 from mlirstack.frontend.integers import add_integer_decompositions
 from mlirstack.frontend.norms import add_norm_decompositions
+from mlirstack.frontend.ordering import add_ordering_decompositions
 from mlirstack.frontend.transposed import add_transposed_decompositions
 
 Decomposition = Callable[..., Any]
@@ -91,6 +92,7 @@ def decomposition_table() -> dict[Any, Decomposition]:
     add_encoder_decompositions(table)
     add_transposed_decompositions(table)
     add_norm_decompositions(table)
+    add_ordering_decompositions(table)
     table.update(
         {
             aten.var.correction: _var,
@@ -99,6 +101,7 @@ def decomposition_table() -> dict[Any, Decomposition]:
             aten.std_mean.correction: _std_mean,
             aten.scaled_dot_product_attention.default: scaled_dot_product_attention,
             aten.isfinite.default: _isfinite,
+            aten.reciprocal.default: _reciprocal,
             aten.threshold_backward.default: _threshold_backward,
             aten._trilinear.default: _trilinear,
             aten.conv_tbc.default: _conv_tbc,
@@ -140,6 +143,11 @@ def _isfinite(x: Tensor) -> Tensor:
     if not x.is_floating_point():
         return torch.ones_like(x, dtype=torch.bool)
     return x.abs() < math.inf
+
+
+def _reciprocal(x: Tensor) -> Tensor:
+    """``1 / x``; torch-mlir's conversion of the reciprocal refuses zero and NaN when it runs."""
+    return torch.ones((), dtype=torch.result_type(x, 1.0), device=x.device) / x
 
 
 def _is_half(value: object) -> bool:

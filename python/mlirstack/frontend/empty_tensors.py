@@ -6,6 +6,7 @@ tensor for a layout of its own (torch-mlir 20261001).
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,9 +18,10 @@ aten = torch.ops.aten
 
 
 def add_empty_decompositions(table: dict[Any, Decomposition]) -> None:
-    """Extend ``table``: a view of an empty tensor is another empty tensor, of the dense layout."""
+    """Extend ``table``: a view of an empty tensor is another empty tensor, of the dense layout, and so are they joined."""
     for view in (aten.view.default, aten._unsafe_view.default):
         table[view] = _view(table.get(view))
+    table[aten.cat.default] = _cat(table.get(aten.cat.default))
     table[aten.empty_strided.default] = _empty_strided(table.get(aten.empty_strided.default))
 
 
@@ -29,6 +31,19 @@ def _view(otherwise: Decomposition | None) -> Decomposition:
             return otherwise(x, size) if otherwise else NotImplemented
         shape = [0 if length == -1 else length for length in size]  # torch infers no other size of no elements
         return aten.empty.memory_format(shape, dtype=x.dtype, device=x.device)
+
+    return decomposition
+
+
+def _cat(otherwise: Decomposition | None) -> Decomposition:
+    def decomposition(tensors: Sequence[Tensor], dim: int = 0) -> Any:
+        if not all(_has_zero(x.shape) for x in tensors):
+            return otherwise(tensors, dim) if otherwise else NotImplemented
+        kept = [x for x in tensors if x.shape != (0,)] or [tensors[0]]  # of any other rank, these count for nothing
+        shape = list(kept[0].shape)
+        shape[dim] = sum(x.shape[dim] for x in kept)
+        dtype = functools.reduce(torch.promote_types, [x.dtype for x in tensors])
+        return aten.empty.memory_format(shape, dtype=dtype, device=kept[0].device)
 
     return decomposition
 

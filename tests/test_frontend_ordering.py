@@ -1,0 +1,49 @@
+"""What orders numbers, on NaN, infinities, zeros of both signs and ties; reciprocals of zero; joins of nothing: as eager."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nan, nn
+
+import mlirstack as ms
+
+NUMBERS = [[1.0, nan, -2.0, 0.0, -0.0, torch.inf], [nan, nan, 3.0, -torch.inf, 2.0, 2.0]]
+
+
+class Ordering(nn.Module):
+    """Every result is decided: topk is asked for values only, since torch leaves the order of equal numbers open."""
+
+    def forward(self, x):
+        return (
+            torch.sort(x, 1), torch.sort(x, -1, descending=True), torch.argsort(x, dim=0, stable=True),
+            torch.topk(x, 4)[0], torch.topk(x, 4, largest=False)[0],
+            torch.max(x, 1), torch.min(x, 0, keepdim=True), torch.argmax(x, 1), torch.argmin(x), 1 / x,
+            torch.cat([x[:0], x[:0]], 1),
+        )  # fmt: skip
+
+
+@pytest.mark.target
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16])
+def test_nan_is_the_largest_number_and_zeros_are_equal(dtype):
+    x = torch.tensor(NUMBERS, dtype=dtype)
+    found = torch.utils._pytree.tree_leaves(ms.compile(Ordering(), (x,))(x))
+    wanted = torch.utils._pytree.tree_leaves(Ordering()(x))
+    for got, expected in zip(found, wanted, strict=True):
+        torch.testing.assert_close(got, expected, rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.target
+def test_the_place_of_a_maximum_along_a_dynamic_dimension():
+    class Place(nn.Module):
+        def forward(self, x):
+            return x.argmax(1), x.max(0)[1], torch.sort(x, 1)[0]
+
+    function = ms.compile(
+        Place(), (torch.randn(3, 5),), dynamic_shapes={"x": {0: torch.export.Dim("n"), 1: torch.export.Dim("m")}}
+    )
+    for shape in ((3, 5), (1, 1), (7, 40)):
+        x = torch.randn(shape)
+        x[0, -1] = nan
+        for got, expected in zip(function(x), Place()(x), strict=True):
+            torch.testing.assert_close(got, expected, rtol=0, atol=0, equal_nan=True)
