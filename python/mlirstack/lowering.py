@@ -6,6 +6,7 @@ failure of all routes becomes a list of the operations that cannot be lowered.
 
 from __future__ import annotations
 
+import os
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -123,7 +124,9 @@ def lower_program(program: Program, options: LowerOptions, observers: Sequence[O
     dump = _dump_of(program, options)
     reproducers = options.reproducers or options.dump
     if reproducers is None:
-        reproducers = Path(tempfile.gettempdir()) / "mlirstack-reproducers" / f"{program.name}-{options.target}"
+        reproducers = (
+            Path(tempfile.gettempdir()) / "mlirstack-reproducers" / f"{program.name}-{options.target}-{os.getpid()}"
+        )
     snapshots = Snapshots()
     # Verified before it is printed; printed before a leak of another level's ops is refused, so that it can be seen.
     watchers: list[Observer] = [Verification(), snapshots, *([dump] if dump else []), LevelCheck()]

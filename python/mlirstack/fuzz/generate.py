@@ -110,11 +110,17 @@ def _result(call: Call, operands: tuple[Value, ...]) -> Value | None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # results that are resized, casts that lose precision
             result = evaluate(call, given)
+            if not result.numel():  # what eager's fast paths take for nothing, others refuse, the one of float64 among them
+                evaluate(call, {name: _widened(value) for name, value in given.items()})
     except (RuntimeError, IndexError, ValueError, NotImplementedError):  # eager's ways to refuse
         return None
     if result.numel() > MAXIMUM_ELEMENTS or result.dim() > _MAXIMUM_RANK:
         return None
     return Value(call.name, tuple(result.shape), dtype_name(result.dtype))
+
+
+def _widened(value: torch.Tensor) -> torch.Tensor:
+    return value.double() if value.is_floating_point() else value
 
 
 def _outputs(picker: Picker, calls: list[Call]) -> tuple[str, ...]:

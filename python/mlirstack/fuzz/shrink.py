@@ -84,7 +84,7 @@ def _decide(count: int, fails: Callable[[Sequence[int]], bool]) -> None:
         from hypothesis import HealthCheck, Phase, find, settings
         from hypothesis import strategies as st
         from hypothesis.database import InMemoryExampleDatabase, choices_to_bytes
-        from hypothesis.errors import NoSuchExample, Unsatisfiable
+        from hypothesis.errors import Flaky, NoSuchExample, Unsatisfiable
     except ModuleNotFoundError as error:
         raise MissingDependencyError(
             "hypothesis, which makes failing graphs small, is not installed", hint="pip install 'mlirstack[test]'"
@@ -102,7 +102,7 @@ def _decide(count: int, fails: Callable[[Sequence[int]], bool]) -> None:
     decisions = st.tuples(*[st.integers(CUT, KEEP)] * count)
     try:
         find(decisions, fails, settings=options, database_key=key)
-    except (NoSuchExample, Unsatisfiable):  # not reproducible, or no time is left: what was found before stands
+    except (Flaky, NoSuchExample, Unsatisfiable):  # not reproducible, or no time is left: what was found before stands
         return
 
 
