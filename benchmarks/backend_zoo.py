@@ -25,8 +25,7 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from mlirstack import zoo
-from mlirstack.compare.accuracy import call, compare_answers, reference
-from mlirstack.compare.compare import moved
+from mlirstack.compare.accuracy import call, compare_answers, moved, reference
 from mlirstack.dynamo.backend import clear_graphs, graphs, mlirstack
 from mlirstack.errors import MlirstackError
 from mlirstack.parallel import each

@@ -6,24 +6,28 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import bisect_models
 import pytest
+import torch
 
 import mlirstack as ms
 from mlirstack.compare.accuracy import reference
+from mlirstack.compare.bisect import subject as subject_module
 from mlirstack.compare.bisect.bisect import Request, bisect_dump
 from mlirstack.compare.bisect.executor import Executor
 from mlirstack.compare.bisect.results import Bisection
 from mlirstack.compare.bisect.subject import Subject
+from mlirstack.errors import SignatureError
 from mlirstack.frontend.program import Program
 from mlirstack.ir.text import module_text
 from mlirstack.lowering import Lowering, LowerOptions, lower_program, program_of
 from mlirstack.pipeline.reproducer import Record
 from mlirstack.reduce.replay import replay
+from mlirstack.targets.base import Executable
 
 pytestmark = pytest.mark.portable
 
@@ -229,3 +233,22 @@ def test_the_plain_path_knows_absolute_values_of_integers() -> None:
     text = FILE.replace("tosa.add %a, %b : (tensor<2x3xf32>, tensor<2x3xf32>) ->", "math.absi %a :").replace("f32", "i64")
     module = parse_module(text, new_context())
     assert Runner().run(reference_pipeline(module), module).data.startswith(b"\x7fELF")
+
+
+class Elsewhere(Executable):
+    """An executable of another device."""
+
+    device = "cuda:1"
+
+    def run(self, inputs: Sequence[Any]) -> list[Any]:
+        return [torch.relu(inputs[0])]
+
+
+def test_a_subject_is_called_on_the_device_of_what_executes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    module, inputs, places = torch.nn.ReLU(), (torch.randn(2, 3),), []
+    monkeypatch.setattr(subject_module, "moved", lambda tree, device: places.append(device) or tree)
+    program = program_of(module, inputs)
+    subject = Subject(program.signature, program.parameters, inputs, reference(module, inputs))
+    with pytest.raises(SignatureError, match="expected cuda:1"):  # nothing is moved here: the function itself refuses
+        subject.answer(Elsewhere())
+    assert places == ["cuda:1", "cuda:1"]  # keyword inputs and positional ones

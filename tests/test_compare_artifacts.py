@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from mlirstack.bundle.store import MANIFEST, PARAMETERS, BundleInfo, read_bundle, write_bundle
+from mlirstack.compare import accuracy
 from mlirstack.compare import compare as compare_module
 from mlirstack.compare.compare import Candidate
 from mlirstack.compare.expected import ExpectedFailure, judge_result
@@ -94,7 +95,7 @@ def test_inputs_are_moved_to_the_device_of_the_target(monkeypatch: pytest.Monkey
     report = compare_module.compare(nn.ReLU(), (torch.randn(4),), ["cpu"], compile_function=compile_function)
     assert report["cpu"].status == "ok" and seen == ["cuda:1"]
     monkeypatch.undo()
-    nested = compare_module.moved(([torch.ones(1)], {"a": 1}), "meta")
+    nested = accuracy.moved(([torch.ones(1)], {"a": 1}), "meta")
     assert nested[0][0].is_meta and nested[1] == {"a": 1}
 
 

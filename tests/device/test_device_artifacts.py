@@ -16,8 +16,8 @@ from torch import nn
 
 from mlirstack import zoo
 from mlirstack.bundle.store import MANIFEST, Bundle, read_bundle
-from mlirstack.compare.accuracy import call, compare_answers, reference
-from mlirstack.compare.compare import Candidate, compare, moved
+from mlirstack.compare.accuracy import call, compare_answers, moved, reference
+from mlirstack.compare.compare import Candidate, compare
 from mlirstack.compare.expected import judge_result, load_expected_failures
 from mlirstack.frontend.references import ModelSource, load, rebuilt_parameters
 from mlirstack.targets.callable import CompiledFunction

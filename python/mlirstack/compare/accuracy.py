@@ -11,7 +11,7 @@ import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +20,7 @@ from torch.utils import _pytree as pytree
 from mlirstack.errors import UsageError
 
 Leaf = Any  # what a model may return: a tensor, a Python scalar, None, or something that only ``==`` can compare
+Tree = TypeVar("Tree")  # tensors and other leaves in nested containers
 Precision = Literal["float64", "float32", "as is"]
 
 
@@ -119,6 +120,12 @@ class Reference:
     precise: Answer
     precision: Precision
     note: str | None = None
+
+
+def moved(tree: Tree, device: str) -> Tree:
+    """The same structure of inputs, its tensors on ``device``."""
+    result: Tree = pytree.tree_map(lambda leaf: leaf.to(device) if isinstance(leaf, Tensor) else leaf, tree)
+    return result
 
 
 def call(function: Callable[..., Any], inputs: Sequence[Any]) -> Answer:

@@ -14,9 +14,8 @@ from typing import Any, Protocol
 
 import torch
 from torch import nn
-from torch.utils import _pytree as pytree
 
-from mlirstack.compare.accuracy import Reference, call, compare_answers, reference
+from mlirstack.compare.accuracy import Reference, call, compare_answers, moved, reference
 from mlirstack.compare.inductor import compile_inductor
 from mlirstack.compare.results import Report, TargetResult, judged, timed
 from mlirstack.compare.timing import Effort, Timing, measure, torch_threads
@@ -136,16 +135,6 @@ def _try(
         return TargetResult(target, "error", route=candidate.route, compile_s=compile_s, error=reason), None
     accuracy = compare_answers(got, expected, tf32=candidate.tf32)
     return judged(target, accuracy, route=candidate.route, compile_s=compile_s), candidate
-
-
-def moved(inputs: Sequence[Any], device: str) -> tuple[Any, ...]:
-    """The inputs, their tensors on ``device``."""
-
-    def move(leaf: Any) -> Any:
-        return leaf.to(device) if isinstance(leaf, torch.Tensor) else leaf
-
-    result: tuple[Any, ...] = pytree.tree_map(move, tuple(inputs))
-    return result
 
 
 def _home(targets: Sequence[str]) -> str:

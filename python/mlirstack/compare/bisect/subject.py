@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from mlirstack.compare.accuracy import Accuracy, Answer, Reference, call, compare_answers
+from mlirstack.compare.accuracy import Accuracy, Answer, Reference, call, compare_answers, moved
 from mlirstack.errors import UsageError
 from mlirstack.frontend.program import ArgumentSpec, Program, Signature
 from mlirstack.targets.base import Executable
@@ -33,11 +33,11 @@ class Subject:
     kwargs: Mapping[str, Any] = field(default_factory=dict)
 
     def answer(self, executable: Executable) -> Answer:
-        """Call an executable; what it writes into parameters is undone."""
+        """Call an executable, on its device; what it writes into parameters is undone."""
         kept = {name: tensor.clone() for name, tensor in self.parameters.items() if name in self._written}
         function = CompiledFunction(executable, self.signature, self.parameters)
         try:
-            return call(self._positional(function), self.inputs)
+            return call(self._positional(function), moved(self.inputs, executable.device))
         finally:
             for name, tensor in kept.items():
                 self.parameters[name].copy_(tensor)
@@ -56,7 +56,8 @@ class Subject:
         return {mutation.name for mutation in self.signature.mutations if mutation.name is not None}
 
     def _positional(self, function: CompiledFunction) -> Callable[..., Any]:
-        return lambda *inputs: function(*inputs, **self.kwargs)
+        kwargs = moved(dict(self.kwargs), function.executable.device)
+        return lambda *inputs: function(*inputs, **kwargs)
 
     def save(self, file: Path) -> None:
         """Write everything to ``file``."""
