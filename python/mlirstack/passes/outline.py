@@ -10,7 +10,7 @@ from typing import Any
 
 from mlirstack.bindings import dialect, ir
 from mlirstack.ir.kernels import KERNEL_ATTRIBUTE
-from mlirstack.ir.ops import functions as module_functions
+from mlirstack.ir.ops import function
 from mlirstack.passes import abi, functions
 from mlirstack.passes.grouping import Group, group_operations, outermost
 from mlirstack.passes.regions import clone_with, external_values, is_constant, tensor_type
@@ -19,9 +19,9 @@ from mlirstack.pipeline.step import PythonPass
 
 @dataclass(frozen=True)
 class OutlineKernels(PythonPass):
-    """Before: ``@main`` and ``@prepare`` hold linalg ops on tensors, slices and loops.  After: each group of them
+    """Before: ``@main`` holds linalg ops on tensors, slices and loops.  After: each group of them
     (:mod:`mlirstack.passes.grouping`) is a private function ``@kernel_<class>_<n>`` marked ``mlirstack.kernel``, and
-    the entry points allocate and call.
+    ``@main`` allocates and calls.
 
     Destination passing: the last argument of a kernel is the tensor that its result is written into; ``tensor.empty`` of it
     stays in ``@main``.  What is inside between two ops is allocated inside.
@@ -30,12 +30,11 @@ class OutlineKernels(PythonPass):
     name = "mlirstack-outline-kernels"
 
     def apply(self, module: Any) -> None:
-        counts: Counter[str] = Counter()
-        entries = {functions.name_of(f): f for f in module_functions(module)}
-        for entry in (entries[abi.MAIN], entries.get(abi.PREPARE)):
-            if entry is not None and len(entry.regions[0].blocks) == 1:
-                operations = [op.operation for op in list(entry.regions[0].blocks[0].operations)[:-1]]
-                outline_groups(entry, group_operations(operations), counts)
+        main = function(module, abi.MAIN)
+        if len(main.regions[0].blocks) != 1:
+            return
+        block = main.regions[0].blocks[0]
+        outline_groups(main, group_operations([op.operation for op in list(block.operations)[:-1]]), Counter())
 
 
 def outline_groups(entry: Any, groups: Iterable[Group], counts: Counter[str], *, pull_slices: bool = True) -> list[Any]:
