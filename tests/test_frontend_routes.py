@@ -86,6 +86,25 @@ def test_what_tosa_says_in_too_many_ops_goes_to_linalg_first(function):
     assert choose_route(program, "tosa").name == "tosa"
 
 
+@pytest.mark.parametrize(
+    ("function", "name"),
+    [
+        (lambda x: x.scatter_add(0, torch.zeros(2, 4, dtype=torch.int64), x), "linalg"),
+        (lambda x: torch.index_put(x, (torch.tensor([1, 2]),), x[:2]), "linalg"),
+        (lambda x: nn.functional.max_pool2d(x[None], 2, return_indices=True), "linalg"),
+        (lambda x: nn.functional.max_pool2d(x[None], 2), "tosa"),
+    ],
+)
+def test_what_the_tosa_route_takes_apart_goes_to_linalg_first(function, name):
+    class Model(nn.Module):
+        def forward(self, x):
+            return function(x)
+
+    program = export(Model(), (X,))
+    assert choose_route(program).name == name
+    assert choose_route(program, "tosa").name == "tosa"
+
+
 @pytest.mark.parametrize("name", ["tosa", "linalg"])
 def test_a_route_that_was_asked_for_has_no_fallback(name):
     route = choose_route(export(nn.Linear(4, 4), (X,)), name)

@@ -36,6 +36,12 @@ def replace_nodes(module: fx.GraphModule, rules: Mapping[Any, Rule]) -> dict[fx.
     return origins
 
 
+def applies(node: fx.Node, rules: Mapping[Any, Rule]) -> bool:
+    """Whether :func:`replace_nodes` would replace ``node``."""
+    rule = rules.get(node.target)
+    return rule is not None and _traced(node, rule) is not None
+
+
 class _DoesNotApplyError(Exception):
     """A rule gave NotImplemented."""
 

@@ -31,6 +31,8 @@ from mlirstack.frontend.graph import (
 )
 from mlirstack.frontend.onnx_import import random_operators, unsupported_operators
 from mlirstack.frontend.program import Program
+from mlirstack.frontend.replace_nodes import applies
+from mlirstack.frontend.tosa_rules import costly_rules
 from mlirstack.frontend.unsupported import failing_nodes
 from mlirstack.ir.diagnostics import source_line
 from mlirstack.ir.level import LEVELS
@@ -219,6 +221,8 @@ def _preferences(program: Program) -> Iterator[Objection]:
             reasons.append("TOSA's base profile has no sums of int64")
         if packet in _BETTER_IN_LINALG:
             reasons.append(_BETTER_IN_LINALG[packet])
+        if applies(node, costly_rules()):
+            reasons.append("TOSA has no operation for it: it would be taken apart")
         yield from (Objection(what, reason, node_source(node)) for reason in reasons)
 
 

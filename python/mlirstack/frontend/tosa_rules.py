@@ -18,12 +18,13 @@ aten = torch.ops.aten
 @functools.cache
 def tosa_rules() -> dict[Any, Rule]:
     """Operator overload → rule, see :mod:`mlirstack.frontend.replace_nodes`."""
-    return {
-        **scatter_rules(),
-        **window_rules(),
-        aten.empty.memory_format: _empty,
-        aten.convolution.default: _grouped_convolution,
-    }
+    return {**costly_rules(), aten.empty.memory_format: _empty}
+
+
+@functools.cache
+def costly_rules() -> dict[Any, Rule]:
+    """Those for the sake of which the linalg route is tried first: it has one operation where these leave many."""
+    return {**scatter_rules(), **window_rules(), aten.convolution.default: _grouped_convolution}
 
 
 def _empty(used: frozenset[int], size: list[int], *, dtype: torch.dtype | None = None, **options: Any) -> Tensor:
