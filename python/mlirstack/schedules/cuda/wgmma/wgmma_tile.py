@@ -322,7 +322,9 @@ class WgmmaProblem:
     def _holds_whole_boxes(self) -> bool:
         """Where rows are contiguous, a tile has those of whole boxes.  Elements of other sizes are copied along K first."""
         factors = ((self.left_shared, self.result_rows), (self.right_shared, self.result_columns))
-        return all(s.k_major or self.operands.bits != 16 or rows % s.block_rows == 0 for s, rows in factors)
+        # Each warpgroup reads whole boxes, too: inside of one the swizzle would begin elsewhere.
+        shares = (*factors, (self.right_shared, self.tile.warpgroup_columns))
+        return all(s.k_major or self.operands.bits != 16 or rows % s.block_rows == 0 for s, rows in shares)
 
     def _shares_whole_boxes(self) -> bool:
         """Has each of the two blocks that share a factor boxes of it to copy?  Along rows a box has 64 of them; along K a
