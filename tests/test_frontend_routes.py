@@ -90,7 +90,8 @@ def test_what_tosa_says_in_too_many_ops_goes_to_linalg_first(function):
     ("function", "name"),
     [
         (lambda x: x.scatter_add(0, torch.zeros(2, 4, dtype=torch.int64), x), "linalg"),
-        (lambda x: torch.index_put(x, (torch.tensor([1, 2]),), x[:2]), "linalg"),
+        (lambda x: torch.index_put(x, (torch.tensor([1, 2]),), x[:2], accumulate=True), "linalg"),
+        (lambda x: torch.index_put(x, (torch.tensor([1, 2]),), x[:2]), "tosa"),
         (lambda x: nn.functional.max_pool2d(x[None], 2, return_indices=True), "linalg"),
         (lambda x: nn.functional.max_pool2d(x[None], 2), "tosa"),
     ],

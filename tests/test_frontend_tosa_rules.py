@@ -28,11 +28,14 @@ def windows(x, v):
     return (
         functional.max_pool2d(x, 3, 2, 1, 2, ceil_mode=True),
         functional.max_pool2d(x, (2, 3), 2, 1, return_indices=True),
-        functional.max_pool3d(v, 3, 2, 1, ceil_mode=True),
+        functional.max_pool3d(v, 3, 2, 1, 2, ceil_mode=True),
         functional.max_pool3d(v, 2, 2, 1, return_indices=True),
         functional.avg_pool2d(x, 3, divisor_override=5),
         functional.avg_pool2d((x * 9).nan_to_num().long(), 3, 2, 1),
         functional.avg_pool3d(v, 3, 2, 1, ceil_mode=True, count_include_pad=False),
+        torch.ops.aten.max_pool2d_with_indices(x, [3], [], [1], [2])[0],
+        torch.ops.aten.avg_pool2d(x, [3], [2], [1], divisor_override=4),
+        functional.max_pool3d(v, 2, 2, dilation=2),
         functional.adaptive_max_pool2d(x, (4, 3)),
         functional.adaptive_max_pool2d(x, (4, 3), return_indices=True),
         functional.adaptive_avg_pool3d(v, (2, 3, 4)),
@@ -55,6 +58,7 @@ def scatters(x, at):
         torch.index_put(x, (twice,), x[:3], accumulate=True),
         torch.index_put(x, (twice, torch.tensor([[0], [4]])), x[0, 0], accumulate=True),
         torch.ops.aten.index_put(x, [None, torch.tensor([4, 0])], x[:, :2]),
+        torch.ops.aten.index_put(x, [torch.tensor([[0], [3]]), None], x[:2, None]),
         torch.ops.aten.index_put(x.reshape(2, 2, 5), [torch.tensor([1, 0]), None, torch.tensor([2, 3])], x[:2, :2]),
     )
 
@@ -100,10 +104,14 @@ def test_through_tosa_to_the_end():
         torch.testing.assert_close(got, wanted)
 
 
-def test_large_scatters_and_dynamic_shapes_are_left_alone():
+def test_large_scatters_dynamic_shapes_and_what_tosa_has_are_left_alone():
     x, index = torch.randn(3000, 4), torch.zeros(3000, 4, dtype=torch.int64)
     graph = export(Function(lambda x, index: x.scatter_add(0, index, x)), (x, index)).payload
     assert replace_nodes(graph.module, tosa_rules()) == {}
+    plain = Function(
+        lambda x: (functional.max_pool2d(x, 3), functional.avg_pool2d(x, (3,)), functional.adaptive_max_pool2d(x, 1))
+    )
+    assert replace_nodes(export(plain, (IMAGE,)).payload.module, tosa_rules()) == {}
     pool = Function(lambda x: functional.max_pool2d(x, 3, 2, 1, 2))
     rows = torch.export.Dim("rows", min=8, max=64)
     graph = export(pool, (IMAGE,), dynamic_shapes={"inputs": ({2: rows},)}).payload

@@ -62,6 +62,8 @@ def _index_put(
     unsafe: bool = False,
 ) -> Any:
     """``x[indices] = values``, or ``+=``: the indexed dimensions become one, all others one."""
+    if not accumulate and x.dim() > 1 and len(indices) == 1 and indices[0] is not None and indices[0].dim() == 1:
+        return NotImplemented  # rows, which tosa.scatter writes
     given = [axis for axis, index in enumerate(indices) if index is not None]
     found = [index for index in indices if index is not None]
     if any(index.dtype == torch.bool for index in found) or not values.numel() or not x.numel():

@@ -6,6 +6,7 @@ window has places.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Sequence
@@ -26,10 +27,10 @@ _LARGEST = 128  # places of a window, or windows of an adaptive pooling
 def window_rules() -> dict[Any, Rule]:
     """Operator overload → rule, see :mod:`mlirstack.frontend.replace_nodes`."""
     return {
-        aten.max_pool2d_with_indices.default: _max_pool,
-        aten.max_pool3d_with_indices.default: _max_pool,
-        aten.avg_pool2d.default: _avg_pool,
-        aten.avg_pool3d.default: _avg_pool,
+        aten.max_pool2d_with_indices.default: functools.partial(_max_pool, 2),
+        aten.max_pool3d_with_indices.default: functools.partial(_max_pool, 3),
+        aten.avg_pool2d.default: functools.partial(_avg_pool, 2),
+        aten.avg_pool3d.default: functools.partial(_avg_pool, 3),
         aten.adaptive_max_pool2d.default: _adaptive_max_pool,
         aten.adaptive_max_pool3d.default: _adaptive_max_pool,
         aten._adaptive_avg_pool3d.default: _adaptive_avg_pool,
@@ -82,6 +83,7 @@ def _padded(x: Tensor, axes: Sequence[_Axis], value: float) -> Tensor:
 
 
 def _max_pool(
+    rank: int,
     used: frozenset[int],
     x: Tensor,
     kernel: Sequence[int],
@@ -90,8 +92,8 @@ def _max_pool(
     dilation: Any = 1,
     ceil_mode: bool = False,
 ) -> Any:
-    axes = _axes(x, kernel, stride, padding, dilation, ceil_mode, len(kernel))
-    plain = len(kernel) == 2 and not ceil_mode and all(axis.dilation == 1 for axis in axes)
+    axes = _axes(x, kernel, stride, padding, dilation, ceil_mode, rank)
+    plain = all(axis.dilation == 1 for axis in axes)
     kernels = [axis.kernel for axis in axes]
     steps = math.prod(kernels) if 1 in used else sum(kernels)
     if (plain and 1 not in used) or steps > _LARGEST or not x.is_floating_point():
@@ -142,6 +144,7 @@ def _position(axes: Sequence[_Axis], places: Sequence[int]) -> Tensor:
 
 
 def _avg_pool(
+    rank: int,
     used: frozenset[int],
     x: Tensor,
     kernel: Sequence[int],
@@ -151,8 +154,8 @@ def _avg_pool(
     count_include_pad: bool = True,
     divisor_override: int | None = None,
 ) -> Any:
-    axes = _axes(x, kernel, stride, padding, 1, ceil_mode, len(kernel))
-    plain = len(kernel) == 2 and x.is_floating_point() and divisor_override is None
+    axes = _axes(x, kernel, stride, padding, 1, ceil_mode, rank)
+    plain = rank == 2 and x.is_floating_point() and divisor_override is None
     if plain or sum(axis.kernel for axis in axes) > _LARGEST:
         return NotImplemented
     total = _padded(x, axes, 0)
@@ -184,6 +187,9 @@ def _adaptive_avg_pool(used: frozenset[int], x: Tensor, sizes: Sequence[int]) ->
 
 
 def _adaptive_max_pool(used: frozenset[int], x: Tensor, sizes: Sequence[int]) -> Any:
+    windows_alike = all(size % count == 0 for size, count in zip(x.shape[-len(sizes) :], sizes, strict=True))
+    if 1 not in used and windows_alike and len(sizes) == 2:
+        return NotImplemented
     if 1 not in used:
         for number, count in enumerate(sizes, start=-len(sizes)):
             cuts = _adaptive_spans(x.shape[number], count)
