@@ -10,7 +10,7 @@ from torch import nn
 
 import mlirstack as ms
 from mlirstack.frontend.decompositions import decomposition_table
-from mlirstack.frontend.transposed import _Convolution
+from mlirstack.frontend.transposed import _transposed
 
 pytestmark = pytest.mark.portable
 
@@ -22,7 +22,7 @@ aten = torch.ops.aten
 def test_phases_of_one_dimension(stride: int, dilation: int, groups: int) -> None:
     """Every kernel size up to 5, padding and output padding, in float64: only the order of sums differs."""
     torch.manual_seed(0)
-    decomposed, seen, is_plain = _Convolution(None), 0, stride == 1 and groups == 1
+    decomposed, seen, is_plain = _transposed, 0, stride == 1 and groups == 1
     for kernel, padding, extra in itertools.product(range(1, 6), range(3), range(max(stride, dilation))):
         x = torch.randn(2, 4, 5, dtype=torch.float64)
         weight, bias = torch.randn(4, 3, kernel, dtype=torch.float64), torch.randn(3 * groups, dtype=torch.float64)
@@ -46,14 +46,15 @@ def test_dimensions_are_independent(rank: int) -> None:
     if rank == 2:
         x, weight = x[..., 0], weight[..., 0]
     arguments = (x.double(), weight.double(), None, stride, padding, dilation, True, extra, 1)
-    torch.testing.assert_close(_Convolution(None)(*arguments), aten.convolution(*arguments))
+    torch.testing.assert_close(_transposed(*arguments), aten.convolution(*arguments))
 
 
 def test_a_plain_convolution_stays_as_it_is() -> None:
     x, weight = torch.randn(1, 2, 5), torch.randn(3, 2, 3)
     plain = (x, weight, None, [2], [1], [1], False, [0], 1)
-    assert _Convolution(None)(*plain) is NotImplemented
-    assert isinstance(decomposition_table()[aten.convolution.default], _Convolution)
+    assert _transposed(*plain) is NotImplemented
+    transposed = (torch.randn(1, 3, 5), weight, None, [2], [1], [1], True, [0], 1)
+    torch.testing.assert_close(decomposition_table()[aten.convolution.default](*transposed), aten.convolution(*transposed))
 
 
 @pytest.mark.target

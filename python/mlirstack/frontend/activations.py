@@ -6,6 +6,7 @@ clamp for the largest finite number, so that infinities are lost.  A number less
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -14,8 +15,8 @@ import torch
 from torch import Tensor
 
 from mlirstack.frontend.half import accumulation
+from mlirstack.frontend.table import Decomposition, extend
 
-Decomposition = Callable[..., Any]
 aten = torch.ops.aten
 
 _CUBE = 0.044715  # of Hendrycks and Gimpel's approximation, 2016
@@ -23,17 +24,17 @@ _CUBE = 0.044715  # of Hendrycks and Gimpel's approximation, 2016
 
 def add_activation_decompositions(table: dict[Any, Decomposition]) -> None:
     """Extend ``table``; what stands there already is kept for what is not approximated."""
-    table[aten.gelu.default] = _gelu(table[aten.gelu.default])
-    table[aten.maximum.default] = _extremum(torch.gt, table.get(aten.maximum.default))
-    table[aten.minimum.default] = _extremum(torch.lt, table.get(aten.minimum.default))
-    table[aten.clamp.default] = _clamp(table.get(aten.clamp.default))
+    extend(table, aten.gelu.default, _gelu)
+    extend(table, aten.maximum.default, functools.partial(_extremum, torch.gt))
+    extend(table, aten.minimum.default, functools.partial(_extremum, torch.lt))
+    extend(table, aten.clamp.default, _clamp)
     table[aten.clamp_min.default] = lambda x, bound: torch.clamp(x, min=bound)
     table[aten.clamp_max.default] = lambda x, bound: torch.clamp(x, max=bound)
     table[aten.hardtanh.default] = lambda x, low=-1.0, high=1.0: torch.clamp(x, low, high)
     table[aten.hardsigmoid.default] = _hardsigmoid
     table[aten.rrelu_with_noise_functional.default] = _rrelu_that_draws_nothing
     table[aten.native_dropout.default] = _dropout_that_draws_nothing
-    table[aten.rsub.Scalar] = _number_minus(table.get(aten.rsub.Scalar))
+    extend(table, aten.rsub.Scalar, _number_minus)
 
 
 def _rrelu_that_draws_nothing(
@@ -47,50 +48,37 @@ def _dropout_that_draws_nothing(x: Tensor, p: float, train: bool | None) -> Any:
     return (x.clone(), torch.ones_like(x, dtype=torch.bool)) if train is False or p == 0 else NotImplemented
 
 
-def _number_minus(otherwise: Decomposition | None) -> Decomposition:
-    def decomposition(x: Tensor, number: float, alpha: float = 1) -> Any:
-        if x.dtype != torch.float64:
-            return otherwise(x, number, alpha) if otherwise else NotImplemented
-        return torch.sub(torch.full((), number, dtype=x.dtype, device=x.device), x, alpha=alpha)
-
-    return decomposition
+def _number_minus(x: Tensor, number: float, alpha: float = 1) -> Any:
+    if x.dtype != torch.float64:
+        return NotImplemented
+    return torch.sub(torch.full((), number, dtype=x.dtype, device=x.device), x, alpha=alpha)
 
 
-def _gelu(exact: Decomposition) -> Decomposition:
-    def decomposition(x: Tensor, approximate: str = "none") -> Any:
-        if approximate != "tanh":
-            return exact(x, approximate=approximate)
-        wide = x.to(accumulation(x.dtype))
-        # (1 + tanh u) / 2 is the logistic function of 2u, which has no difference of nearly equal numbers where u < 0.
-        inner = 2.0 * math.sqrt(2.0 / math.pi) * (wide + _CUBE * wide * wide * wide)
-        return (wide * torch.sigmoid(inner)).to(x.dtype)
-
-    return decomposition
+def _gelu(x: Tensor, approximate: str = "none") -> Any:
+    if approximate != "tanh":
+        return NotImplemented
+    wide = x.to(accumulation(x.dtype))
+    # (1 + tanh u) / 2 is the logistic function of 2u, which has no difference of nearly equal numbers where u < 0.
+    inner = 2.0 * math.sqrt(2.0 / math.pi) * (wide + _CUBE * wide * wide * wide)
+    return (wide * torch.sigmoid(inner)).to(x.dtype)
 
 
-def _extremum(beyond: Callable[[Tensor, Tensor], Tensor], otherwise: Decomposition | None) -> Decomposition:
-    def decomposition(x: Tensor, y: Tensor) -> Any:
-        if not x.is_floating_point() or x.dtype != y.dtype:
-            return otherwise(x, y) if otherwise else NotImplemented
-        return torch.where(torch.logical_or(beyond(x, y), x != x), x, y)  # noqa: PLR0124  (NaN)
-
-    return decomposition
+def _extremum(beyond: Callable[[Tensor, Tensor], Tensor], x: Tensor, y: Tensor) -> Any:
+    if not x.is_floating_point() or x.dtype != y.dtype:
+        return NotImplemented
+    return torch.where(torch.logical_or(beyond(x, y), x != x), x, y)  # noqa: PLR0124  (NaN)
 
 
-def _clamp(otherwise: Decomposition | None) -> Decomposition:
+def _clamp(x: Tensor, low: float | None = None, high: float | None = None) -> Any:
     """Bounds by comparisons, which are false for NaN."""
-
-    def decomposition(x: Tensor, low: float | None = None, high: float | None = None) -> Any:
-        if not x.is_floating_point():
-            return otherwise(x, low, high) if otherwise else NotImplemented
-        result = x
-        for bound, beyond in ((low, torch.lt), (high, torch.gt)):
-            if bound is not None:
-                limit = torch.full((), bound, dtype=x.dtype)
-                result = torch.where(beyond(result, limit), limit, result)
-        return result
-
-    return decomposition
+    if not x.is_floating_point():
+        return NotImplemented
+    result = x
+    for bound, beyond in ((low, torch.lt), (high, torch.gt)):
+        if bound is not None:
+            limit = torch.full((), bound, dtype=x.dtype)
+            result = torch.where(beyond(result, limit), limit, result)
+    return result
 
 
 def _hardsigmoid(x: Tensor) -> Any:

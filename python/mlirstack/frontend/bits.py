@@ -5,13 +5,13 @@ All of it becomes integer arithmetic and views between dtypes of one size; see :
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
-Decomposition = Callable[..., Any]
+from mlirstack.frontend.table import Decomposition, extend
+
 aten = torch.ops.aten
 
 _INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -24,7 +24,7 @@ def add_bit_decompositions(table: dict[Any, Decomposition]) -> None:
     table[aten.signbit.default] = _signbit
     table[aten.copysign.Tensor] = _copysign
     convert = torch.ops.prims.convert_element_type.default
-    table[convert] = _converted(table.get(convert))
+    extend(table, convert, _converted)
     table[aten._scaled_mm.default] = _scaled_mm
 
 
@@ -62,16 +62,12 @@ def _copysign(x: Tensor, sign: Tensor) -> Tensor:
 # --------------------------------------------------------------------------------------------------------- floats of 8 bits
 
 
-def _converted(otherwise: Decomposition | None) -> Decomposition:
+def _converted(x: Tensor, dtype: torch.dtype) -> Any:
     """Conversions from and to floats of 8 bits, by way of float32."""
-
-    def decomposition(x: Tensor, dtype: torch.dtype) -> Any:
-        if x.dtype == dtype or not (x.dtype in _FLOAT8 or dtype in _FLOAT8):
-            return otherwise(x, dtype) if otherwise else NotImplemented
-        wide = _decoded(x) if x.dtype in _FLOAT8 else x.to(torch.float32)
-        return _encoded(wide, dtype) if dtype in _FLOAT8 else wide.to(dtype)
-
-    return decomposition
+    if x.dtype == dtype or not (x.dtype in _FLOAT8 or dtype in _FLOAT8):
+        return NotImplemented
+    wide = _decoded(x) if x.dtype in _FLOAT8 else x.to(torch.float32)
+    return _encoded(wide, dtype) if dtype in _FLOAT8 else wide.to(dtype)
 
 
 def _decoded(x: Tensor) -> Tensor:

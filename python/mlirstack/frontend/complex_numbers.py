@@ -5,13 +5,14 @@ The conversion to linalg knows few complex ops, and on sums of them it ends the 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
 from typing import Any
 
 import torch
 from torch import Tensor
 
-Decomposition = Callable[..., Any]
+from mlirstack.frontend.table import Decomposition, extend
+
 aten = torch.ops.aten
 
 
@@ -36,16 +37,12 @@ def add_complex_decompositions(table: dict[Any, Decomposition]) -> None:
         aten.mean.dim: _mean,
     }
     for op, rule in rules.items():
-        table[op] = _if_complex(rule, table.get(op))
+        extend(table, op, functools.partial(_if_complex, rule))
 
 
-def _if_complex(rule: Decomposition, otherwise: Decomposition | None) -> Decomposition:
-    def decomposition(*args: Any, **kwargs: Any) -> Any:
-        if any(isinstance(a, complex) or (isinstance(a, Tensor) and a.is_complex()) for a in args[:2]):
-            return rule(*args, **kwargs)
-        return otherwise(*args, **kwargs) if otherwise else NotImplemented
-
-    return decomposition
+def _if_complex(rule: Decomposition, *args: Any, **kwargs: Any) -> Any:
+    found = any(isinstance(a, complex) or (isinstance(a, Tensor) and a.is_complex()) for a in args[:2])
+    return rule(*args, **kwargs) if found else NotImplemented
 
 
 def _parts(value: Any) -> tuple[Any, Any]:

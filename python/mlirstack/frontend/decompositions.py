@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -28,9 +28,9 @@ from mlirstack.frontend.indexing import add_indexing_decompositions
 from mlirstack.frontend.integers import add_integer_decompositions
 from mlirstack.frontend.norms import add_norm_decompositions
 from mlirstack.frontend.ordering import add_ordering_decompositions
+from mlirstack.frontend.table import Decomposition, extend
 from mlirstack.frontend.transposed import add_transposed_decompositions
 
-Decomposition = Callable[..., Any]
 aten = torch.ops.aten
 
 # Eager accumulates, or evaluates a formula of several steps, in float32; the dialects below would stay in half precision.
@@ -78,7 +78,7 @@ def decomposition_table() -> dict[Any, Decomposition]:
     """The table for ``ExportedProgram.run_decompositions``: operator overload → decomposition."""
     table: dict[Any, Decomposition] = fx_decomposition_table()
     for op in _IN_FLOAT32:
-        table[op] = _in_float32(op, table.get(op))
+        extend(table, op, functools.partial(_in_float32, op))
     for with_scalar, with_tensor in _COMPARISONS:
         table[with_scalar] = _comparison(with_tensor)
     table[aten.addmm.default] = _addmm
@@ -113,19 +113,15 @@ def decomposition_table() -> dict[Any, Decomposition]:
     return table
 
 
-def _in_float32(op: Any, otherwise: Decomposition | None) -> Decomposition:
-    """``op`` computed in float32 if it takes half-precision tensors; ``otherwise`` (or ``op`` as it is) for all others."""
-
-    def decomposition(*args: Any, **kwargs: Any) -> Any:
-        tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor) and leaf.dtype in HALF]
-        if not tensors:
-            return otherwise(*args, **kwargs) if otherwise else NotImplemented
-        wanted = kwargs.pop("dtype", None) or tensors[0].dtype
-        widened, options = pytree.tree_map(lambda x: x.float() if _is_half(x) else x, (args, kwargs))
-        result = op(*widened, **options)
-        return pytree.tree_map(lambda x: x.to(wanted) if isinstance(x, Tensor) and x.dtype == torch.float32 else x, result)
-
-    return decomposition
+def _in_float32(op: Any, *args: Any, **kwargs: Any) -> Any:
+    """``op`` computed in float32 if it takes half-precision tensors."""
+    tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor) and leaf.dtype in HALF]
+    if not tensors:
+        return NotImplemented
+    wanted = kwargs.pop("dtype", None) or tensors[0].dtype
+    widened, options = pytree.tree_map(lambda x: x.float() if _is_half(x) else x, (args, kwargs))
+    result = op(*widened, **options)
+    return pytree.tree_map(lambda x: x.to(wanted) if isinstance(x, Tensor) and x.dtype == torch.float32 else x, result)
 
 
 def _comparison(with_tensor: Any) -> Decomposition:

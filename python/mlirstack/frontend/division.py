@@ -6,42 +6,28 @@ through float32 there.  What is written here holds on both routes for all number
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
-Decomposition = Callable[..., Any]
+from mlirstack.frontend.table import Decomposition, extend
+
 aten = torch.ops.aten
 
 
 def add_division_decompositions(table: dict[Any, Decomposition]) -> None:
     """Extend ``table``; what stands there already is kept for floating point and for division by the number 0."""
     for op in (aten.floor_divide.default, aten.floor_divide.Scalar):
-        table[op] = _of_integers(_floor_divide, table.get(op))
+        extend(table, op, _floor_divide)
     for op in (aten.remainder.Scalar, aten.remainder.Tensor, aten.remainder.Scalar_Tensor):
-        table[op] = _of_integers(_remainder, table.get(op))
+        extend(table, op, _remainder)
     for op in (aten.div.Tensor_mode, aten.div.Scalar_mode):
-        table[op] = _divide(table.get(op))
+        extend(table, op, _floored)
 
 
-def _of_integers(rule: Callable[[Any, Any], Tensor], otherwise: Decomposition | None) -> Decomposition:
-    def decomposition(x: Any, y: Any) -> Any:
-        if not _are_integers(x, y):
-            return otherwise(x, y) if otherwise else NotImplemented
-        return rule(x, y)
-
-    return decomposition
-
-
-def _divide(otherwise: Decomposition | None) -> Decomposition:
-    def decomposition(x: Tensor, y: Any, *, rounding_mode: str | None = None) -> Any:
-        if rounding_mode != "floor" or not _are_integers(x, y):
-            return otherwise(x, y, rounding_mode=rounding_mode) if otherwise else NotImplemented
-        return _floor_divide(x, y)
-
-    return decomposition
+def _floored(x: Tensor, y: Any, *, rounding_mode: str | None = None) -> Any:
+    return _floor_divide(x, y) if rounding_mode == "floor" else NotImplemented
 
 
 def _are_integers(x: Any, y: Any) -> bool:
@@ -54,12 +40,16 @@ def _are_integers(x: Any, y: Any) -> bool:
     return integers and not (isinstance(y, int) and y == 0)
 
 
-def _floor_divide(x: Any, y: Any) -> Tensor:
+def _floor_divide(x: Any, y: Any) -> Any:
+    if not _are_integers(x, y):
+        return NotImplemented
     quotient, rest = _quotient_and_rest(x, y)
     return torch.where(_is_one_too_high(rest, y), quotient - 1, quotient)
 
 
-def _remainder(x: Any, y: Any) -> Tensor:
+def _remainder(x: Any, y: Any) -> Any:
+    if not _are_integers(x, y):
+        return NotImplemented
     _, rest = _quotient_and_rest(x, y)
     return torch.where(_is_one_too_high(rest, y), rest + y, rest)
 

@@ -7,13 +7,15 @@ looking at its sign, and ends the process (torch-mlir 20261001, convert-torch-to
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-Decomposition = Callable[..., Any]
+from mlirstack.frontend.table import Decomposition, extend
+
 aten = torch.ops.aten
 
 _SCATTERS = (aten.scatter_add.default, aten.scatter.src, aten.scatter_reduce.two)
@@ -21,28 +23,22 @@ _SCATTERS = (aten.scatter_add.default, aten.scatter.src, aten.scatter_reduce.two
 
 def add_indexing_decompositions(table: dict[Any, Decomposition]) -> None:
     """Extend ``table``; what stands there already is kept for integer indices."""
-    otherwise = table.get(aten.index_put.default)
-
-    def decomposition(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False) -> Any:
-        if len(indices) == 1 and indices[0] is not None and indices[0].dtype == torch.bool:
-            return _masked_put(x, indices[0], values, accumulate)
-        count = _count_of_places(indices)
-        if count is not None:
-            return aten.index_put.default(x, _without_masks(indices, count), values, accumulate)
-        return otherwise(x, indices, values, accumulate) if otherwise else NotImplemented
-
-    table[aten.index_put.default] = decomposition
+    extend(table, aten.index_put.default, _index_put)
     for op in _SCATTERS:
-        table[op] = _counted_from_the_front(op, table.get(op))
+        extend(table, op, functools.partial(_counted_from_the_front, op))
 
 
-def _counted_from_the_front(op: Any, otherwise: Decomposition | None) -> Decomposition:
-    def decomposition(x: Tensor, dim: int, *args: Any, **kwargs: Any) -> Any:
-        if dim < 0:
-            return op(x, dim + max(x.dim(), 1), *args, **kwargs)
-        return otherwise(x, dim, *args, **kwargs) if otherwise else NotImplemented
+def _index_put(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False) -> Any:
+    if len(indices) == 1 and indices[0] is not None and indices[0].dtype == torch.bool:
+        return _masked_put(x, indices[0], values, accumulate)
+    count = _count_of_places(indices)
+    if count is not None:
+        return aten.index_put.default(x, _without_masks(indices, count), values, accumulate)
+    return NotImplemented
 
-    return decomposition
+
+def _counted_from_the_front(op: Any, x: Tensor, dim: int, *args: Any, **kwargs: Any) -> Any:
+    return op(x, dim + max(x.dim(), 1), *args, **kwargs) if dim < 0 else NotImplemented
 
 
 def _count_of_places(indices: Sequence[Tensor | None]) -> int | None:

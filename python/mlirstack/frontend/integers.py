@@ -7,7 +7,6 @@ many of these ops (torch-mlir 20261001: "dstOriginalDtype has to be passed to co
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -15,8 +14,8 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from mlirstack.frontend.division import add_division_decompositions
+from mlirstack.frontend.table import Decomposition, extend
 
-Decomposition = Callable[..., Any]
 aten = torch.ops.aten
 
 _BYTES = (torch.int8, torch.uint8)
@@ -45,19 +44,19 @@ def add_integer_decompositions(table: dict[Any, Decomposition]) -> None:
     table[aten.__rshift__.Tensor] = aten.bitwise_right_shift.Tensor
     for with_scalar, with_tensor in _BITWISE:
         table[with_scalar] = _bitwise(with_tensor)
-    table[aten.pow.Tensor_Scalar] = _integer_power(table.get(aten.pow.Tensor_Scalar))
-    table[aten.pow.Tensor_Tensor] = _integer_power_of_tensors(table.get(aten.pow.Tensor_Tensor))
+    extend(table, aten.pow.Tensor_Scalar, _integer_power)
+    extend(table, aten.pow.Tensor_Tensor, _integer_power_of_tensors)
     for op in (aten.fmod.Scalar, aten.fmod.Tensor):
-        table[op] = _integer_fmod(table.get(op))
+        extend(table, op, _integer_fmod)
     add_division_decompositions(table)
     for op in _BYTE_ARITHMETIC:
-        table[op] = _in_int32(op, table.get(op))
-    table[aten.add.Tensor] = _sum_of_truths(table[aten.add.Tensor])
-    table[aten.neg.default] = _integer_neg(table.get(aten.neg.default))
+        extend(table, op, functools.partial(_in_int32, op))
+    extend(table, aten.add.Tensor, _sum_of_truths)
+    extend(table, aten.neg.default, _integer_neg)
     for op in (aten.arange.start_step, aten.full.default, aten.full_like.default):
-        table[op] = _made_as_int64(op, table.get(op))
+        extend(table, op, functools.partial(_made_as_int64, op))
     for op in (aten.any.default, aten.any.dim):
-        table[op] = _any_of_bytes(op, table.get(op))
+        extend(table, op, functools.partial(_any_of_bytes, op))
 
 
 def _bitwise(with_tensor: Any) -> Decomposition:
@@ -67,25 +66,18 @@ def _bitwise(with_tensor: Any) -> Decomposition:
     return decomposition
 
 
-def _in_int32(op: Any, otherwise: Decomposition | None) -> Decomposition:
-    def decomposition(*args: Any, **kwargs: Any) -> Any:
-        leaves = pytree.tree_leaves((args, kwargs))
-        tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
-        narrow = any(t.dtype in _BYTES for t in tensors) and not any(
-            t.is_floating_point() or t.is_complex() for t in tensors
-        )
-        if not narrow or any(isinstance(leaf, float) for leaf in leaves):
-            return otherwise(*args, **kwargs) if otherwise else NotImplemented
-        # With an 8-bit tensor of rank 0 and a wider one of higher rank, only torch knows the dtype of the result.
-        wanted = functools.reduce(
-            torch.promote_types, (t.dtype for t in tensors if t.dim() or len(tensors) == 1), torch.bool
-        )
-        wanted = tensors[0].dtype if wanted == torch.bool else wanted
-        wide, options = pytree.tree_map(lambda x: _wide(x, wanted), (args, kwargs))
-        result = op(*wide, **options)
-        return pytree.tree_map(lambda x: x.to(wanted), result)
-
-    return decomposition
+def _in_int32(op: Any, *args: Any, **kwargs: Any) -> Any:
+    leaves = pytree.tree_leaves((args, kwargs))
+    tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+    narrow = any(t.dtype in _BYTES for t in tensors) and not any(t.is_floating_point() or t.is_complex() for t in tensors)
+    if not narrow or any(isinstance(leaf, float) for leaf in leaves):
+        return NotImplemented
+    # With an 8-bit tensor of rank 0 and a wider one of higher rank, only torch knows the dtype of the result.
+    wanted = functools.reduce(torch.promote_types, (t.dtype for t in tensors if t.dim() or len(tensors) == 1), torch.bool)
+    wanted = tensors[0].dtype if wanted == torch.bool else wanted
+    wide, options = pytree.tree_map(lambda x: _wide(x, wanted), (args, kwargs))
+    result = op(*wide, **options)
+    return pytree.tree_map(lambda x: x.to(wanted), result)
 
 
 def _wide(value: Any, dtype: torch.dtype) -> Any:
@@ -98,105 +90,77 @@ def _wide(value: Any, dtype: torch.dtype) -> Any:
     return (value - least) % 256 + least
 
 
-def _integer_neg(otherwise: Decomposition | None) -> Decomposition:
+def _integer_neg(x: Tensor) -> Any:
     """The negative of an integer as a difference: the conversion would round it to a float32."""
-
-    def decomposition(x: Tensor) -> Any:
-        if x.is_floating_point() or x.is_complex():
-            return otherwise(x) if otherwise else NotImplemented
-        return torch.zeros((), dtype=x.dtype) - x
-
-    return decomposition
+    if x.is_floating_point() or x.is_complex():
+        return NotImplemented
+    return torch.zeros((), dtype=x.dtype) - x
 
 
-def _sum_of_truths(otherwise: Decomposition) -> Decomposition:
+def _sum_of_truths(x: Tensor, y: Any, **options: Any) -> Any:
     """The sum of truth values is their disjunction; one bit of an addition would be the exclusive one."""
-
-    def decomposition(x: Tensor, y: Any, **options: Any) -> Any:
-        if x.dtype != torch.bool or not isinstance(y, Tensor) or y.dtype != torch.bool:
-            return otherwise(x, y, **options)
-        return torch.logical_or(x, y if options.get("alpha", 1) else torch.zeros_like(y))
-
-    return decomposition
+    if x.dtype != torch.bool or not isinstance(y, Tensor) or y.dtype != torch.bool:
+        return NotImplemented
+    return torch.logical_or(x, y if options.get("alpha", 1) else torch.zeros_like(y))
 
 
 def _is_bytes(value: object) -> bool:
     return isinstance(value, Tensor) and value.dtype in _BYTES
 
 
-def _integer_power(otherwise: Decomposition | None) -> Decomposition:
+def _integer_power(x: Tensor, exponent: float) -> Any:
     """An integer tensor to a small integer power, by repeated squaring."""
-
-    def decomposition(x: Tensor, exponent: float) -> Any:
-        integers = not x.is_floating_point() and not x.is_complex() and x.dtype != torch.bool
-        if not integers or not isinstance(exponent, int) or not 0 < exponent <= MAX_EXPONENT:
-            return otherwise(x, exponent) if otherwise else NotImplemented
-        result: Tensor | None = None
-        square, rest = x, exponent
-        while rest:
-            if rest & 1:
-                result = square if result is None else result * square
-            rest >>= 1
-            if rest:
-                square = square * square
-        return result
-
-    return decomposition
+    integers = not x.is_floating_point() and not x.is_complex() and x.dtype != torch.bool
+    if not integers or not isinstance(exponent, int) or not 0 < exponent <= MAX_EXPONENT:
+        return NotImplemented
+    result: Tensor | None = None
+    square, rest = x, exponent
+    while rest:
+        if rest & 1:
+            result = square if result is None else result * square
+        rest >>= 1
+        if rest:
+            square = square * square
+    return result
 
 
-def _integer_power_of_tensors(otherwise: Decomposition | None) -> Decomposition:
+def _integer_power_of_tensors(x: Tensor, exponent: Tensor) -> Any:
     """Integers to the power of integers, modulo the size of the dtype, by repeated squaring for each bit of the exponent."""
-
-    def decomposition(x: Tensor, exponent: Tensor) -> Any:
-        dtype = torch.result_type(x, exponent)
-        if dtype.is_floating_point or dtype.is_complex or dtype == torch.bool:
-            return otherwise(x, exponent) if otherwise else NotImplemented
-        compute = torch.int64 if dtype == torch.int64 else torch.int32
-        base, power = x.to(compute), exponent.to(compute)
-        result, square, rest = torch.ones_like(base * power), base, power
-        for bit in range(8 * dtype.itemsize - 1):
-            result = torch.where(rest & 1 == 1, result * square, result)
-            if bit < 8 * dtype.itemsize - 2:
-                square, rest = square * square, rest >> 1
-        # One over a whole number: eager keeps what is whole of it.
-        odd = torch.where(power & 1 == 1, base, 1)
-        inverse = torch.where((base == 1) | (base == -1), odd, 0)
-        return torch.where(power < 0, inverse, result).to(dtype)
-
-    return decomposition
+    dtype = torch.result_type(x, exponent)
+    if dtype.is_floating_point or dtype.is_complex or dtype == torch.bool:
+        return NotImplemented
+    compute = torch.int64 if dtype == torch.int64 else torch.int32
+    base, power = x.to(compute), exponent.to(compute)
+    result, square, rest = torch.ones_like(base * power), base, power
+    for bit in range(8 * dtype.itemsize - 1):
+        result = torch.where(rest & 1 == 1, result * square, result)
+        if bit < 8 * dtype.itemsize - 2:
+            square, rest = square * square, rest >> 1
+    # One over a whole number: eager keeps what is whole of it.
+    odd = torch.where(power & 1 == 1, base, 1)
+    inverse = torch.where((base == 1) | (base == -1), odd, 0)
+    return torch.where(power < 0, inverse, result).to(dtype)
 
 
-def _integer_fmod(otherwise: Decomposition | None) -> Decomposition:
+def _integer_fmod(x: Tensor, y: Any) -> Any:
     """The remainder of a division that rounds to zero: it has the sign of the dividend."""
-
-    def decomposition(x: Tensor, y: Any) -> Any:
-        if x.is_floating_point() or isinstance(y, float) or (isinstance(y, Tensor) and y.is_floating_point()):
-            return otherwise(x, y) if otherwise else NotImplemented
-        return x - torch.div(x, y, rounding_mode="trunc") * y
-
-    return decomposition
+    if x.is_floating_point() or isinstance(y, float) or (isinstance(y, Tensor) and y.is_floating_point()):
+        return NotImplemented
+    return x - torch.div(x, y, rounding_mode="trunc") * y
 
 
-def _made_as_int64(op: Any, otherwise: Decomposition | None) -> Decomposition:
+def _made_as_int64(op: Any, *args: Any, **kwargs: Any) -> Any:
     """Constants of 8-bit dtypes: made as int64, then cut."""
-
-    def decomposition(*args: Any, **kwargs: Any) -> Any:
-        wanted = kwargs.get("dtype")
-        if wanted is None and args and isinstance(args[0], Tensor):
-            wanted = args[0].dtype
-        if wanted not in _BYTES:
-            return otherwise(*args, **kwargs) if otherwise else NotImplemented
-        return op(*args, **{**kwargs, "dtype": torch.int64}).to(wanted)
-
-    return decomposition
+    wanted = kwargs.get("dtype")
+    if wanted is None and args and isinstance(args[0], Tensor):
+        wanted = args[0].dtype
+    if wanted not in _BYTES:
+        return NotImplemented
+    return op(*args, **{**kwargs, "dtype": torch.int64}).to(wanted)
 
 
-def _any_of_bytes(op: Any, otherwise: Decomposition | None) -> Decomposition:
+def _any_of_bytes(op: Any, x: Tensor, *args: Any, **kwargs: Any) -> Any:
     """``any`` of uint8, whose result is uint8 as well."""
-
-    def decomposition(x: Tensor, *args: Any, **kwargs: Any) -> Any:
-        if x.dtype != torch.uint8:
-            return otherwise(x, *args, **kwargs) if otherwise else NotImplemented
-        return op(x != 0, *args, **kwargs).to(torch.uint8)
-
-    return decomposition
+    if x.dtype != torch.uint8:
+        return NotImplemented
+    return op(x != 0, *args, **kwargs).to(torch.uint8)

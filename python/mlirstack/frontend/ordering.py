@@ -6,13 +6,15 @@ maximum is missed (torch-mlir 20261001, convert-torch-to-tmtensor and convert-to
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
-Decomposition = Callable[..., Any]
+from mlirstack.frontend.table import Decomposition, extend
+
 aten = torch.ops.aten
 
 _INTEGERS = {torch.float32: torch.int32, torch.float64: torch.int64}
@@ -20,13 +22,13 @@ _INTEGERS = {torch.float32: torch.int32, torch.float64: torch.int64}
 
 def add_ordering_decompositions(table: dict[Any, Decomposition]) -> None:
     """Extend ``table`` for floating-point numbers; what stands there already is kept for all others."""
-    table[aten.sort.default] = _sort(table.get(aten.sort.default))
+    extend(table, aten.sort.default, _sort)
     table[aten.sort.stable] = _stable_sort
-    table[aten.topk.default] = _topk(table.get(aten.topk.default))
+    extend(table, aten.topk.default, _topk)
     for op, extreme in ((aten.max.dim, torch.amax), (aten.min.dim, torch.amin)):
-        table[op] = _with_place(extreme, table.get(op))
+        extend(table, op, functools.partial(_with_place, extreme))
     for op, extreme in ((aten.argmax.default, torch.amax), (aten.argmin.default, torch.amin)):
-        table[op] = _place_alone(extreme, table.get(op))
+        extend(table, op, functools.partial(_place_alone, extreme))
 
 
 def _keys(x: Tensor) -> Tensor:
@@ -42,14 +44,11 @@ def _ordered_here(x: Tensor) -> bool:
     return x.is_floating_point() and x.dim() > 0
 
 
-def _sort(otherwise: Decomposition | None) -> Decomposition:
-    def decomposition(x: Tensor, dim: int = -1, descending: bool = False) -> Any:
-        if not _ordered_here(x):
-            return otherwise(x, dim, descending) if otherwise else NotImplemented
-        order = aten.sort.default(_keys(x), dim, descending)[1]
-        return x.gather(dim, order), order
-
-    return decomposition
+def _sort(x: Tensor, dim: int = -1, descending: bool = False) -> Any:
+    if not _ordered_here(x):
+        return NotImplemented
+    order = aten.sort.default(_keys(x), dim, descending)[1]
+    return x.gather(dim, order), order
 
 
 def _stable_sort(x: Tensor, *, stable: bool | None = None, dim: int = -1, descending: bool = False) -> Any:
@@ -60,37 +59,28 @@ def _stable_sort(x: Tensor, *, stable: bool | None = None, dim: int = -1, descen
     return x.gather(dim, order), order
 
 
-def _topk(otherwise: Decomposition | None) -> Decomposition:
-    def decomposition(x: Tensor, k: Any, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
-        if not _ordered_here(x):
-            return otherwise(x, k, dim, largest, sorted) if otherwise else NotImplemented
-        order = aten.topk.default(_keys(x), k, dim, largest, sorted)[1]
-        return x.gather(dim, order), order
-
-    return decomposition
+def _topk(x: Tensor, k: Any, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
+    if not _ordered_here(x):
+        return NotImplemented
+    order = aten.topk.default(_keys(x), k, dim, largest, sorted)[1]
+    return x.gather(dim, order), order
 
 
-def _with_place(extreme: Callable[..., Tensor], otherwise: Decomposition | None) -> Decomposition:
-    def decomposition(x: Tensor, dim: int, keepdim: bool = False) -> Any:
-        if not _ordered_here(x):
-            return otherwise(x, dim, keepdim) if otherwise else NotImplemented
-        value = extreme(x, dim, keepdim=True)
-        place = _first(x, value, dim)
-        return (value, place) if keepdim else (value.squeeze(dim), place.squeeze(dim))
-
-    return decomposition
+def _with_place(extreme: Callable[..., Tensor], x: Tensor, dim: int, keepdim: bool = False) -> Any:
+    if not _ordered_here(x):
+        return NotImplemented
+    value = extreme(x, dim, keepdim=True)
+    place = _first(x, value, dim)
+    return (value, place) if keepdim else (value.squeeze(dim), place.squeeze(dim))
 
 
-def _place_alone(extreme: Callable[..., Tensor], otherwise: Decomposition | None) -> Decomposition:
-    def decomposition(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
-        if not _ordered_here(x) or (dim is None and keepdim):
-            return otherwise(x, dim, keepdim) if otherwise else NotImplemented
-        flat = x.flatten() if dim is None else x
-        axis = 0 if dim is None else dim
-        place = _first(flat, extreme(flat, axis, keepdim=True), axis)
-        return place if keepdim else place.squeeze(axis)
-
-    return decomposition
+def _place_alone(extreme: Callable[..., Tensor], x: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
+    if not _ordered_here(x) or (dim is None and keepdim):
+        return NotImplemented
+    flat = x.flatten() if dim is None else x
+    axis = 0 if dim is None else dim
+    place = _first(flat, extreme(flat, axis, keepdim=True), axis)
+    return place if keepdim else place.squeeze(axis)
 
 
 def _first(x: Tensor, value: Tensor, dim: int) -> Tensor:

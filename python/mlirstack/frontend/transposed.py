@@ -10,21 +10,23 @@ convolution for, it goes this way as well.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from mlirstack.frontend.table import Decomposition, extend
+
 aten = torch.ops.aten
 
 _MAX_PIECES = 64  # of phases that lie apart: each is an operation of its own
 
 
-def add_transposed_decompositions(table: dict[Any, Callable[..., Any]]) -> None:
+def add_transposed_decompositions(table: dict[Any, Decomposition]) -> None:
     """Add the decompositions of this module to ``table``."""
-    table[aten.convolution.default] = _Convolution(table.get(aten.convolution.default))
+    extend(table, aten.convolution.default, _transposed)
 
 
 @dataclass(frozen=True)
@@ -84,29 +86,20 @@ class _Axis:
         return divmod(phase * self.dilation, self.stride)
 
 
-@dataclass(frozen=True)
-class _Convolution:
-    """``aten.convolution``: with phases where it is transposed with a stride or groups, by ``otherwise`` where it is not."""
-
-    otherwise: Callable[..., Any] | None
-
-    def __call__(
-        self,
-        x: Tensor,
-        weight: Tensor,
-        bias: Tensor | None,
-        stride: Sequence[int],
-        padding: Sequence[int],
-        dilation: Sequence[int],
-        transposed: bool,
-        output_padding: Sequence[int],
-        groups: int,
-    ) -> Any:
-        axes = _axes(x, weight, stride, padding, dilation, output_padding, groups) if transposed else None
-        if axes is None:
-            arguments = (x, weight, bias, stride, padding, dilation, transposed, output_padding, groups)
-            return self.otherwise(*arguments) if self.otherwise else NotImplemented
-        return _by_phases(x, weight, bias, axes, groups)
+def _transposed(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+    groups: int,
+) -> Any:
+    """``aten.convolution`` where it is transposed with a stride or groups."""
+    axes = _axes(x, weight, stride, padding, dilation, output_padding, groups) if transposed else None
+    return _by_phases(x, weight, bias, axes, groups) if axes is not None else NotImplemented
 
 
 def _axes(
