@@ -157,7 +157,7 @@ def measure_case(case: Case, directory: Path, compile_mode: str) -> dict[str, An
 
     module, inputs = case.make()
     module, inputs = module.cuda().eval(), tuple(x.cuda() for x in inputs)
-    parameters = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+    parameters = _tensors(module)
     data = [
         ({k: v.detach().clone() for k, v in parameters.items()}, tuple(x.clone() for x in inputs))
         for _ in range(rotations(case.bytes))
@@ -235,6 +235,19 @@ def _error(answer: Any, expected: Any) -> float:
     return worst
 
 
+def _tensors(module: Any) -> dict[str, Any]:
+    return {**dict(module.named_parameters()), **dict(module.named_buffers())}
+
+
+def _built(directory: Path, groups: str | None, only: str | None) -> Iterator[tuple[Case, Any, tuple[Any, ...], Any]]:
+    """Each case that has been built: the case, its module and inputs on the GPU, and our function."""
+    for case in cases(groups, only):
+        if (directory / case.name).is_dir():
+            module, inputs = case.make()
+            module, inputs = module.cuda().eval(), tuple(x.cuda() for x in inputs)
+            yield case, module, inputs, _load(directory / case.name, _tensors(module))
+
+
 # ----------------------------------------------------------------------------------------------------------------- check
 
 
@@ -243,14 +256,7 @@ def check(arguments: argparse.Namespace) -> int:
     import torch
 
     wrong = 0
-    for case in cases(arguments.group or "small", arguments.only):
-        if not (Path(arguments.directory) / case.name).is_dir():
-            continue
-        module, inputs = case.make()
-        module, inputs = module.cuda().eval(), tuple(x.cuda() for x in inputs)
-        ours = _load(
-            Path(arguments.directory) / case.name, {**dict(module.named_parameters()), **dict(module.named_buffers())}
-        )
+    for case, module, inputs, ours in _built(Path(arguments.directory), arguments.group or "small", arguments.only):
         with torch.no_grad(), case.settings():
             got, expected = ours(*inputs), _precise(module, inputs)[0]
             error, eager_error = _error(got, expected), _error(module(*inputs), expected)
@@ -268,14 +274,7 @@ def profile(arguments: argparse.Namespace) -> int:
     import torch
     from torch.profiler import ProfilerActivity
 
-    for case in cases(arguments.group, arguments.only):
-        if not (Path(arguments.directory) / case.name).is_dir():
-            continue
-        module, inputs = case.make()
-        module, inputs = module.cuda().eval(), tuple(x.cuda() for x in inputs)
-        ours = _load(
-            Path(arguments.directory) / case.name, {**dict(module.named_parameters()), **dict(module.named_buffers())}
-        )
+    for case, module, inputs, ours in _built(Path(arguments.directory), arguments.group, arguments.only):
         ours.executable.use_graph = False
         for name, function in (("ours", ours), ("eager", module)):
             with torch.no_grad(), case.settings():

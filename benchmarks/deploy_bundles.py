@@ -12,17 +12,15 @@ import argparse
 import json
 import sys
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import torch
 from deploy_models import CASES, case
+from result_file import write_results
 
 from mlirstack.bundle.verify import verify
 from mlirstack.deploy.bench import Benched, BenchReport, bench
 from mlirstack.errors import MlirstackError
-from mlirstack.versions import versions
 
 
 def build_all(directory: Path, targets: list[str], names: list[str]) -> None:
@@ -103,15 +101,7 @@ def main() -> None:
         return
     rows = run_all(arguments.directory, names, arguments.device, arguments.seconds, not arguments.no_compile)
     if arguments.json:
-        on_gpu = torch.cuda.is_available()
-        data = {
-            "date": datetime.now(UTC).isoformat(timespec="seconds"),
-            "command": " ".join(["python", *sys.argv]),
-            "versions": versions(),
-            "machine": torch.cuda.get_device_name() if on_gpu else "CPU",
-            "results": rows,
-        }
-        arguments.json.write_text(json.dumps(data, indent=1) + "\n")
+        write_results(arguments.json, rows)
     sys.exit(0 if all(row["verified"] and "error" not in row for row in rows) else 1)
 
 

@@ -13,11 +13,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from mlirstack.versions import versions
+from result_file import write_results
 
 WIDTH = 4096
 LAYER_MEGABYTES = WIDTH * WIDTH * 4 >> 20
@@ -98,10 +97,7 @@ def main() -> None:
                 rows.append(measure(megabytes, arguments.target, settings, Path(folder)))
                 print(json.dumps(rows[-1]), flush=True)
     if arguments.json:
-        command = f"python benchmarks/deploy_load.py --megabytes {arguments.megabytes} --target {arguments.target}"
-        date = datetime.now(UTC).isoformat(timespec="seconds")
-        data = {"date": date, "command": command, "versions": versions(), "results": rows}
-        arguments.json.write_text(json.dumps(data, indent=1) + "\n")
+        write_results(arguments.json, rows)
 
 
 if __name__ == "__main__":

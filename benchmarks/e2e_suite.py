@@ -13,22 +13,21 @@ Exit status 1 where a program does better, worse or otherwise than the table say
 from __future__ import annotations
 
 import argparse
+import functools
 import hashlib
 import json
-import queue
 import re
 import sys
-import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rich.progress import Progress
+from suite_runs import Judge, Row, run
 
-from mlirstack.errors import UsageError, WorkerLostError
-from mlirstack.supervised import Supervised
+from mlirstack.errors import UsageError
 from mlirstack.versions import versions
 
 HERE = Path(__file__).resolve().parent
@@ -38,9 +37,7 @@ ROUTES = ("auto", "tosa")
 RIGHT = ("pass", "chance", "finer")
 BY_CHANCE = {"pass", "chance"}  # which of the two, chance decides
 
-_PROGRAMS_PER_PROCESS = 100  # what MLIR keeps grows with every compilation
-
-Row = dict[str, Any]
+_PROGRAMS_PER_PROCESS = 100
 
 
 @dataclass(frozen=True)
@@ -54,91 +51,11 @@ class Settings:
     gigabytes: float = 8.0
 
 
-class Judge:
-    """Asks worker processes; a program on which one dies is asked once more of a fresh one, which an earlier one cannot have
-    harmed."""
-
-    def __init__(self, settings: Settings, route: str) -> None:
-        arguments = [str(settings.checkout), settings.target, route, str(settings.gigabytes)]
-        command = [sys.executable, str(HERE / "e2e_worker.py"), *arguments]
-        self._worker = Supervised(command, timeout=settings.timeout, environment={"OMP_NUM_THREADS": "1"})
-        self._asked = 0
-
-    def names(self) -> list[str]:
-        """The names of all programs."""
-        names: list[str] = self._worker.ask(None)
-        return names
-
-    def row(self, name: str) -> Row:
-        """What became of a program: the fields of :class:`e2e_worker.Verdict`; "died" and "timeout" are verdicts as well."""
-        self._asked += 1
-        if self._asked % _PROGRAMS_PER_PROCESS == 0:
-            self._worker.close()
-        for attempt in (1, 2):
-            try:
-                row: Row = self._worker.ask(name)
-                return row
-            except WorkerLostError as error:
-                late = error.message.startswith("no answer")
-                if late or attempt == 2:
-                    return _lost(error, late)
-        raise AssertionError("unreachable")
-
-    def close(self) -> None:
-        """End the process."""
-        self._worker.close()
-
-
-def _lost(error: WorkerLostError, late: bool) -> Row:
-    reason = f"in step '{error.doing}': {error.message}"
-    if error.doing in ("eager", "export"):
-        return {"verdict": "cannot", "reason": reason}
-    return {"verdict": "timeout" if late else "died", "reason": reason}
-
-
-def run(settings: Settings, route: str, names: Sequence[str], journal: Path) -> Iterator[tuple[str, Row]]:
-    """Each program's name and row, those that ``journal`` holds already first."""
-    header = {"suite": digest(settings.checkout), "target": settings.target, "route": route}
-    earlier = _earlier(journal, header)
-    yield from ((name, earlier[name]) for name in names if name in earlier)
-    todo: queue.SimpleQueue[str] = queue.SimpleQueue()
-    for name in names:
-        if name not in earlier:
-            todo.put(name)
-    count = todo.qsize()
-    done: queue.SimpleQueue[tuple[str, Row]] = queue.SimpleQueue()
-
-    def work() -> None:
-        judge = Judge(settings, route)
-        try:
-            while True:
-                name = todo.get_nowait()
-                done.put((name, judge.row(name)))
-        except queue.Empty:
-            judge.close()
-
-    with journal.open("a") as lines:
-        if not lines.tell():
-            lines.write(json.dumps(header) + "\n")
-        for _ in range(min(settings.jobs, count)):
-            threading.Thread(target=work, daemon=True).start()
-        for _ in range(count):
-            name, row = done.get()
-            lines.write(json.dumps({"name": name, **row}) + "\n")
-            lines.flush()
-            yield name, row
-
-
-def _earlier(journal: Path, header: Mapping[str, str]) -> dict[str, Row]:
-    journal.parent.mkdir(parents=True, exist_ok=True)
-    lines = journal.read_text().splitlines() if journal.exists() else []
-    if not lines:
-        return {}
-    known = json.loads(lines[0])
-    if known != header:
-        raise UsageError(f"{journal} is a run of another suite, target or route: {known}", hint="give another --out")
-    rows = [json.loads(line) for line in lines[1:]]
-    return {row.pop("name"): row for row in rows}
+def judge_of(settings: Settings, route: str) -> Judge:
+    """A judge of programs that take ``route``; asked None, it tells the names of all."""
+    arguments = [str(settings.checkout), settings.target, route, str(settings.gigabytes)]
+    command = [sys.executable, str(HERE / "e2e_worker.py"), *arguments]
+    return Judge(command, threads=1, timeout=settings.timeout, lifetime=_PROGRAMS_PER_PROCESS, beyond=("eager", "export"))
 
 
 def digest(checkout: Path) -> str:
@@ -230,15 +147,17 @@ def _main(options: argparse.Namespace) -> int:
     known = json.loads(options.table.read_text()) if options.table.exists() else {}
     if known and known["suite"] != suite and not options.update:
         print(f"note: the table is of another version of the suite ({known['suite']}, this is {suite})")
-    naming = Judge(settings, "auto")
-    names = [name for name in naming.names() if re.search(options.only, name)]
+    naming = judge_of(settings, "auto")
+    programs = {name: name for name in naming.ask(None) if re.search(options.only, name)}
     naming.close()
     found: dict[str, dict[str, Row]] = {}
     lines: dict[str, list[str]] = {}
     for route in options.route or ROUTES:
         with Progress(disable=not sys.stderr.isatty()) as progress:
-            results = run(settings, route, names, options.out / f"{route}.jsonl")
-            found[route] = dict(progress.track(results, total=len(names), description=route))
+            header = {"suite": suite, "target": settings.target, "route": route}
+            judge = functools.partial(judge_of, settings, route)
+            results = run(programs, judge, options.out / f"{route}.jsonl", header, settings.jobs)
+            found[route] = dict(progress.track(results, total=len(programs), description=route))
         print(summary(route, found[route]))
         expected = known.get(route, {}).get("programs", {})
         if options.update:

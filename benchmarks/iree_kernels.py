@@ -17,17 +17,15 @@ import math
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import torch
 from iree_kernels_cases import CASES, case
+from result_file import write_results
 
 from mlirstack.bundle.verify import verify
 from mlirstack.deploy.bench import EAGER, INDUCTOR, Benched, bench
 from mlirstack.errors import MlirstackError
-from mlirstack.versions import versions
 
 OWN, PLAIN, CUDA = "ours in IREE", "plain IREE", "our cuda"
 CONTENDERS = (PLAIN, OWN, CUDA, EAGER, INDUCTOR)
@@ -160,14 +158,7 @@ def main() -> None:
     rows = run_all(arguments.path, names, arguments.seconds, not arguments.no_compile)
     print(table(rows))
     if arguments.json:
-        data = {
-            "date": datetime.now(UTC).isoformat(timespec="seconds"),
-            "command": " ".join(["python", *sys.argv]),
-            "versions": versions(),
-            "machine": torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU",
-            "results": rows,
-        }
-        arguments.json.write_text(json.dumps(data, indent=1) + "\n")
+        write_results(arguments.json, rows)
     failed = [
         row for row in rows if not all(row["verified"].values()) or any("error" in c for c in row["contenders"].values())
     ]

@@ -15,29 +15,28 @@ than 5 times as long as eager, or half of them more than 1.5 times.
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import re
 import statistics
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rich.progress import Progress
+from suite_runs import Judge, Row, run
 
-from mlirstack.errors import UsageError, WorkerLostError
-from mlirstack.supervised import Supervised
+from mlirstack.errors import UsageError
 from mlirstack.versions import versions
 
 HERE = Path(__file__).resolve().parent
 TABLE = HERE / "results" / "kernelbench-cpu.json"
 SLOWEST, MEDIAN = 5.0, 1.5  # times eager's time
 
-_PROBLEMS_PER_PROCESS = 60  # what MLIR keeps grows with every compilation
-
-Row = dict[str, Any]
+_PROBLEMS_PER_PROCESS = 60
 
 
 @dataclass(frozen=True)
@@ -49,34 +48,10 @@ class Settings:
     timeout: float = 600.0
 
 
-class Judge:
-    """Asks a worker process; a problem on which it dies is asked once more of a fresh one, which no other has harmed."""
-
-    def __init__(self, settings: Settings) -> None:
-        command = [sys.executable, str(HERE / "kernelbench_worker.py"), str(settings.threads)]
-        environment = {"OMP_NUM_THREADS": str(settings.threads)}
-        self._worker = Supervised(command, timeout=settings.timeout, environment=environment)
-        self._bench = settings.bench
-        self._asked = 0
-
-    def row(self, path: Path) -> Row:
-        """What became of a problem: that of :class:`kernelbench_worker.Verdict`; "died" and "timeout" are verdicts too."""
-        self._asked += 1
-        if self._asked % _PROBLEMS_PER_PROCESS == 0:
-            self._worker.close()
-        for attempt in (1, 2):
-            try:
-                row: Row = self._worker.ask({"path": str(path), "bench": self._bench})
-                return row
-            except WorkerLostError as error:
-                late = error.message.startswith("no answer")
-                if late or attempt == 2:
-                    return {"verdict": "timeout" if late else "died", "reason": f"in '{error.doing}': {error.message}"}
-        raise AssertionError("unreachable")
-
-    def close(self) -> None:
-        """End the process."""
-        self._worker.close()
+def judge_of(settings: Settings) -> Judge:
+    """A judge of problems."""
+    command = [sys.executable, str(HERE / "kernelbench_worker.py"), str(settings.threads)]
+    return Judge(command, threads=settings.threads, timeout=settings.timeout, lifetime=_PROBLEMS_PER_PROCESS)
 
 
 def problems(checkout: Path, levels: Sequence[str], only: str) -> dict[str, Path]:
@@ -91,35 +66,6 @@ def problems(checkout: Path, levels: Sequence[str], only: str) -> dict[str, Path
         for file in sorted(files, key=lambda f: int(f.name.partition("_")[0])):
             found[f"level{level}/{file.stem}"] = file
     return {name: file for name, file in found.items() if re.search(only, name)}
-
-
-def run(settings: Settings, wanted: Mapping[str, Path], journal: Path) -> Iterator[tuple[str, Row]]:
-    """Each problem's name and row, those that ``journal`` holds already first."""
-    header = {"bench": settings.bench, "threads": settings.threads}
-    earlier = _earlier(journal, header)
-    yield from ((name, earlier[name]) for name in wanted if name in earlier)
-    judge = Judge(settings)
-    with journal.open("a") as lines:
-        if not lines.tell():
-            lines.write(json.dumps(header) + "\n")
-        for name, path in wanted.items():
-            if name not in earlier:
-                row = judge.row(path)
-                lines.write(json.dumps({"name": name, **row}) + "\n")
-                lines.flush()
-                yield name, row
-    judge.close()
-
-
-def _earlier(journal: Path, header: Mapping[str, Any]) -> dict[str, Row]:
-    journal.parent.mkdir(parents=True, exist_ok=True)
-    lines = journal.read_text().splitlines() if journal.exists() else []
-    if not lines:
-        return {}
-    if json.loads(lines[0]) != header:
-        raise UsageError(f"{journal} is a run with other options: {lines[0]}", hint="give another --out")
-    rows = [json.loads(line) for line in lines[1:]]
-    return {row.pop("name"): row for row in rows}
 
 
 # ----------------------------------------------------------------------------------------------------------------- table
@@ -192,7 +138,10 @@ def _main(options: argparse.Namespace) -> int:
     wanted = problems(options.checkout, options.levels.split(","), options.only)
     known = json.loads(options.table.read_text())["problems"] if options.table.exists() else {}
     with Progress(disable=not sys.stderr.isatty()) as progress:
-        found = dict(progress.track(run(settings, wanted, options.out), total=len(wanted)))
+        questions = {name: {"path": str(path), "bench": settings.bench} for name, path in wanted.items()}
+        header = {"bench": settings.bench, "threads": settings.threads}
+        results = run(questions, functools.partial(judge_of, settings), options.out, header)
+        found = dict(progress.track(results, total=len(questions)))
     print(json.dumps(summary(found)))
     lines = slowness(found)
     if options.update:

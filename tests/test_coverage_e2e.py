@@ -2,28 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import subprocess
 import sys
-from pathlib import Path
-from types import ModuleType
 
+import e2e_suite as suite
 import pytest
-
-ROOT = Path(__file__).parent.parent
-COMMAND = ROOT / "benchmarks" / "e2e_suite.py"
-
-
-@pytest.fixture(scope="module")
-def suite() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("e2e_suite", COMMAND)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["e2e_suite"] = module
-    spec.loader.exec_module(module)
-    return module
-
 
 PASS = {"verdict": "pass", "route": "tosa"}
 LINALG = {"verdict": "pass", "route": "linalg", "why": "TOSA has no complex numbers"}
@@ -44,11 +28,11 @@ WRONG = {"verdict": "wrong", "reason": "value", "route": "tosa"}
         (PASS, LINALG, ["A: took route linalg, the table says tosa. TOSA has no complex numbers"]),
     ],
 )
-def test_better_worse_and_otherwise_are_all_said(suite, expected, found, said):
+def test_better_worse_and_otherwise_are_all_said(expected, found, said):
     assert suite.differences({"A": expected}, {"A": found}, complete=True) == said
 
 
-def test_programs_that_one_side_lacks_are_said(suite):
+def test_programs_that_one_side_lacks_are_said():
     assert suite.differences({"A": PASS}, {"B": PASS}, complete=True) == [
         "B: not in the table (pass)",
         "A: in the table, not in the suite",
@@ -56,7 +40,7 @@ def test_programs_that_one_side_lacks_are_said(suite):
     assert suite.differences({"A": PASS, "B": PASS}, {"B": PASS}, complete=False) == []
 
 
-def test_a_table_reads_back(suite):
+def test_a_table_reads_back():
     rows = {"B": {**PASS, "seconds": 3, "reason": ""}, "A": REFUSED}
     table = json.loads(suite.table_text({"suite": "abc"}, {"auto": rows}))
     assert table == {"suite": "abc", "auto": {"counts": {"pass": 1, "refused": 1}, "programs": {"A": REFUSED, "B": PASS}}}
@@ -64,6 +48,6 @@ def test_a_table_reads_back(suite):
 
 
 def test_no_work_tree_is_said_in_one_line(tmp_path):
-    result = subprocess.run([sys.executable, str(COMMAND), str(tmp_path)], capture_output=True, text=True, check=False)
+    result = subprocess.run([sys.executable, suite.__file__, str(tmp_path)], capture_output=True, text=True, check=False)
     assert result.returncode == 2
     assert result.stderr.startswith(f"error: {tmp_path} is no work tree of torch-mlir")

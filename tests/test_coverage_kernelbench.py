@@ -4,30 +4,13 @@ makes problems smaller."""
 from __future__ import annotations
 
 import ast
-import importlib.util
 import json
-import sys
-from pathlib import Path
-from types import ModuleType
 
+import kernelbench_sizes as sizes
+import kernelbench_suite as suite
 import pytest
 
-BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
-
 pytestmark = pytest.mark.portable
-
-
-def load(name: str) -> ModuleType:
-    """A module of the folder ``benchmarks``, which is no package."""
-    spec = importlib.util.spec_from_file_location(name, BENCHMARKS / f"{name}.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # where dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
-
-
-sizes, suite = load("kernelbench_sizes"), load("kernelbench_suite")
 
 PASS, WRONG = {"verdict": "pass"}, {"verdict": "wrong", "reason": "largest difference 3"}
 
