@@ -46,7 +46,7 @@ Inputs = Sequence[Any] | torch.Tensor
 """Positional inputs of a call."""
 
 
-def positional(inputs: Inputs) -> tuple[Any, ...]:
+def given_inputs(inputs: Inputs) -> tuple[Any, ...]:
     """The positional inputs of a call; a tensor alone is one input, not a sequence of its rows."""
     return (inputs,) if isinstance(inputs, torch.Tensor) else tuple(inputs)
 
@@ -69,7 +69,7 @@ def export(
     default generator gives now.  Raises :class:`UnsupportedError` with the user's line where torch.export cannot capture
     the model.
     """
-    inputs = positional(inputs)
+    inputs = given_inputs(inputs)
     with torch.no_grad(), _quiet():
         if isinstance(model, ExportedProgram):
             exported, axes = model, None

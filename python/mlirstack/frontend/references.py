@@ -25,7 +25,7 @@ from torch.utils import _pytree as pytree
 
 from mlirstack.errors import UsageError
 from mlirstack.frontend.dynamic_option import DynamicRanges, parse_dynamic
-from mlirstack.frontend.export import Inputs, export, positional
+from mlirstack.frontend.export import Inputs, export, given_inputs
 from mlirstack.frontend.onnx_source import OnnxModule, load_onnx
 from mlirstack.frontend.program import Program
 from mlirstack.pipeline.registry import nearest
@@ -82,7 +82,7 @@ def source_of(
     """``model`` with the inputs of a call; where it is a reference, and no inputs are given, with the inputs it brings."""
     if isinstance(model, Program):
         return model
-    given = positional(inputs)
+    given = given_inputs(inputs)
     if not isinstance(model, (str, Path)):
         return ModelSource(name or type(model).__name__, model, given, dict(kwargs or {}), dynamic_shapes)
     found = load(str(model))

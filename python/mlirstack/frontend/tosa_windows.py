@@ -101,8 +101,7 @@ def _max_pool(
     padded = _padded(x, axes, -math.inf)
     if 1 not in used:
         for number, axis in enumerate(axes, start=-len(axes)):
-            slices = [padded.movedim(number, -1)[..., axis.place(place)] for place in range(axis.kernel)]
-            padded = _largest(slices).movedim(-1, number)
+            padded = _largest([_cut(padded, number, axis.place(place)) for place in range(axis.kernel)])
         return padded, torch.zeros(padded.shape, dtype=torch.int64)
     best = position = None
     for places in itertools.product(*(range(axis.kernel) for axis in axes)):
@@ -119,8 +118,18 @@ def _max_pool(
 def _part(x: Tensor, places: Sequence[slice]) -> Tensor:
     """``x`` cut along its last dimensions."""
     for number, place in enumerate(places, start=-len(places)):
-        x = x.movedim(number, -1)[..., place].movedim(-1, number)
+        x = _cut(x, number, place)
     return x
+
+
+def _cut(x: Tensor, number: int, place: slice) -> Tensor:
+    """``x`` cut along dimension ``number``."""
+    return x.movedim(number, -1)[..., place].movedim(-1, number)
+
+
+def _along(numbers: Tensor, number: int, rank: int) -> Tensor:
+    """``numbers`` along dimension ``number`` of ``rank`` ones, to be broadcast along the others."""
+    return numbers.reshape([-1 if axis == number else 1 for axis in range(rank)])
 
 
 def _largest(values: Sequence[Tensor]) -> Tensor:
@@ -137,9 +146,7 @@ def _position(axes: Sequence[_Axis], places: Sequence[int]) -> Tensor:
         start = torch.arange(axis.count) * axis.stride - axis.padding
         outside = torch.where(start < 0, torch.div(axis.dilation - 1 - start, axis.dilation, rounding_mode="trunc"), 0)
         at = start + (torch.maximum(outside, torch.full((), place)) if not any(places) else place) * axis.dilation
-        shape = [1] * len(axes)
-        shape[number] = axis.count
-        total = total * axis.size + at.reshape(shape)
+        total = total * axis.size + _along(at, number, len(axes))
     return total
 
 
@@ -160,16 +167,14 @@ def _avg_pool(
         return NotImplemented
     total = _padded(x, axes, 0)
     for number, axis in enumerate(axes, start=-len(axes)):
-        total = sum(total.movedim(number, -1)[..., axis.place(p)] for p in range(axis.kernel)).movedim(-1, number)  # type: ignore[union-attr]
+        total = sum(_cut(total, number, axis.place(place)) for place in range(axis.kernel))  # type: ignore[assignment]
     divisor = torch.full((), divisor_override or 1)
     if divisor_override is None:
         for number, axis in enumerate(axes):
             start = torch.arange(axis.count) * axis.stride - axis.padding
             end = torch.clamp(start + axis.kernel, max=axis.size + axis.padding)
             inside = torch.clamp(end, max=axis.size) - torch.clamp(start, min=0)
-            shape = [1] * len(axes)
-            shape[number] = axis.count
-            divisor = divisor * (end - start if count_include_pad else inside).reshape(shape)
+            divisor = divisor * _along(end - start if count_include_pad else inside, number, len(axes))
     if x.is_floating_point():
         return total / divisor.to(x.dtype)
     return torch.div(total, divisor.to(x.dtype), rounding_mode="trunc")
@@ -182,7 +187,7 @@ def _adaptive_spans(size: int, count: int) -> list[tuple[int, int]]:
 def _adaptive_avg_pool(used: frozenset[int], x: Tensor, sizes: Sequence[int]) -> Any:
     for number, count in enumerate(sizes, start=-len(sizes)):
         spans = _adaptive_spans(x.shape[number], count)
-        x = torch.cat([x.narrow(number, first, end - first).mean(number, keepdim=True) for first, end in spans], number)
+        x = torch.cat([_cut(x, number, slice(*span)).mean(number, keepdim=True) for span in spans], number)
     return x
 
 
@@ -193,7 +198,7 @@ def _adaptive_max_pool(used: frozenset[int], x: Tensor, sizes: Sequence[int]) ->
     if 1 not in used:
         for number, count in enumerate(sizes, start=-len(sizes)):
             cuts = _adaptive_spans(x.shape[number], count)
-            x = torch.cat([x.narrow(number, first, end - first).amax(number, keepdim=True) for first, end in cuts], number)
+            x = torch.cat([_cut(x, number, slice(*span)).amax(number, keepdim=True) for span in cuts], number)
         return x, torch.zeros(x.shape, dtype=torch.int64)
     if math.prod(sizes) > _LARGEST:
         return NotImplemented

@@ -21,7 +21,7 @@ from mlirstack.ir.ops import functions as functions_of
 from mlirstack.ir.text import clone_module, module_bytecode
 from mlirstack.passes import abi, functions
 from mlirstack.passes.iree_alignment import copy_unaligned
-from mlirstack.passes.regions import clone_with
+from mlirstack.passes.regions import clone_body, inline_call
 from mlirstack.pipeline.step import PythonPass
 
 PROGRAM = "mlirstack.program"  # module attribute: the bytecode of the program that calls the kernels
@@ -109,15 +109,11 @@ def _join_preparation(module: Any) -> None:
             attributes.append(given)
             block.add_argument(argument.type, argument.location)
         mapping[argument] = block.arguments[by_number[number]]
-    *body, leave = [op.operation for op in source.operations]
     with ir.InsertionPoint.at_block_begin(block):
-        for op in body:
-            with op.location:
-                mapping.update(zip(op.results, clone_with(op, mapping).results, strict=True))
+        results = clone_body(source, mapping)
     for argument, given in zip(block.arguments, attributes, strict=True):
         if abi.PREPARED in given:
-            result = leave.operands[functions.integer(given[abi.PREPARED])]
-            argument.replace_all_uses_with(mapping[result])
+            argument.replace_all_uses_with(results[functions.integer(given[abi.PREPARED])])
     prepare.operation.erase()
     _keep_arguments(main, attributes)
 
@@ -186,19 +182,9 @@ def _can_be_dispatched(kernel: Any) -> bool:
 
 def _inline_calls(main: Any, kernel: Any) -> None:
     name = functions.name_of(kernel)
-    source = kernel.regions[0].blocks[0]
-    *body, leave = [op.operation for op in source.operations]
     for call in [op for op in walk(main) if op.name == "func.call"]:
-        if str(ir.FlatSymbolRefAttr(call.attributes["callee"]).value) != name:
-            continue
-        mapping = dict(zip(source.arguments, call.operands, strict=True))
-        with ir.InsertionPoint(call):
-            for op in body:
-                with op.location:
-                    mapping.update(zip(op.results, clone_with(op, mapping).results, strict=True))
-        for old, value in zip(call.results, leave.operands, strict=True):
-            old.replace_all_uses_with(mapping[value])
-        call.erase()
+        if str(ir.FlatSymbolRefAttr(call.attributes["callee"]).value) == name:
+            inline_call(call, kernel)
 
 
 def _declare(kernel: Any) -> None:

@@ -39,6 +39,27 @@ def clone_with(operation: Any, mapping: Mapping[Any, Any]) -> Any:
     return copy
 
 
+def clone_body(block: Any, mapping: dict[Any, Any]) -> list[Any]:
+    """Copies of all operations of ``block`` but its terminator, at the current insertion point; returns what that returns.
+
+    ``mapping`` says what its arguments are, and is extended by the results.
+    """
+    *body, leave = [op.operation for op in block.operations]
+    for op in body:
+        mapping.update(zip(op.results, clone_with(op, mapping).results, strict=True))
+    return [mapping.get(value, value) for value in leave.operands]
+
+
+def inline_call(call: Any, function: Any) -> None:
+    """Put the body of ``function``, of one block, in place of ``call``."""
+    block = function.regions[0].blocks[0]
+    with ir.InsertionPoint(call), call.location:
+        values = clone_body(block, dict(zip(block.arguments, call.operands, strict=True)))
+    for old, value in zip(call.results, values, strict=True):
+        old.replace_all_uses_with(value)
+    call.erase()
+
+
 def is_constant(operation: Any) -> bool:
     """Is it a constant, a scalar one or a tensor?"""
     return bool(operation.name in ("arith.constant", "complex.constant", "ub.poison"))

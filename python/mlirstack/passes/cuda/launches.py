@@ -13,7 +13,7 @@ from mlirstack.ir.kernels import KERNEL_ATTRIBUTE
 from mlirstack.ir.ops import functions as functions_of
 from mlirstack.ir.ops import walk
 from mlirstack.passes import functions
-from mlirstack.passes.regions import clone_with
+from mlirstack.passes.regions import inline_call
 from mlirstack.pipeline.step import PythonPass
 
 
@@ -43,16 +43,7 @@ def _inline(call: Any, kernels: dict[str, Any]) -> None:
     callee = str(ir.FlatSymbolRefAttr(call.attributes["callee"]).value)
     if callee not in kernels:
         _refuse(call, f"a call of '{callee}', which is no kernel")
-    block = kernels[callee].regions[0].blocks[0]
-    mapping = dict(zip(block.arguments, call.operands, strict=True))
-    *body, leave = [op.operation for op in block.operations]
-    with ir.InsertionPoint(call), call.location:
-        for op in body:
-            copy = clone_with(op, mapping)
-            mapping.update(zip(op.results, copy.results, strict=True))
-    for old, value in zip(call.results, leave.operands, strict=True):
-        old.replace_all_uses_with(mapping.get(value, value))
-    call.erase()
+    inline_call(call, kernels[callee])
 
 
 def _check(entry: Any) -> None:
