@@ -255,7 +255,7 @@ CHANGES: dict[str, Callable[[nn.Module], Any]] = {
 @pytest.mark.parametrize("change", CHANGES)
 def test_parameters_are_prepared_once_and_again_when_they_change(change: str, preparations: Callable[[], int]) -> None:
     model, x = _layers(), torch.randn(16, 64)
-    compiled = torch.compile(model, backend=mlirstack, options={"fallback": "error"})
+    compiled = torch.compile(model, backend=mlirstack, options={"fallback": "error", "parameters": "watched"})
     with torch.no_grad():
         for round_ in (1, 2, 3):
             for _ in range(3):
@@ -265,9 +265,12 @@ def test_parameters_are_prepared_once_and_again_when_they_change(change: str, pr
     assert statuses() == [("inference", "compiled")]
 
 
-def test_parameters_are_prepared_in_every_call_if_asked(preparations: Callable[[], int]) -> None:
+@pytest.mark.parametrize("options", [{}, {"parameters": "inputs"}])
+def test_parameters_are_prepared_in_every_call_unless_watched(
+    options: dict[str, str], preparations: Callable[[], int]
+) -> None:
     model, x = _layers(), torch.randn(16, 64)
-    compiled = torch.compile(model, backend=mlirstack, options={"parameters": "inputs"})
+    compiled = torch.compile(model, backend=mlirstack, options=options)
     with torch.no_grad():
         compiled(x)
         model[0].weight.data.mul_(2)  # type: ignore[index]  # a write that torch does not count
@@ -280,7 +283,7 @@ def test_parameters_without_a_version_and_buffers_that_change() -> None:
     with torch.inference_mode():
         model = Counter().eval()
         eager = copy.deepcopy(model)
-        compiled = torch.compile(model, backend=mlirstack, options={"fallback": "error"})
+        compiled = torch.compile(model, backend=mlirstack, options={"fallback": "error", "parameters": "watched"})
         for _ in range(3):
             x = rows()
             torch.testing.assert_close(compiled(x), eager(x), rtol=1e-5, atol=1e-5)
@@ -292,7 +295,7 @@ def test_parameters_without_a_version_and_buffers_that_change() -> None:
 def test_threads_see_the_parameters_of_their_call() -> None:
     """One thread's models of the same class share a compilation, and not their parameters."""
     models = [_layers() for _ in range(2)]
-    compiled = torch.compile(lambda m, x: m(x), backend=mlirstack)
+    compiled = torch.compile(lambda m, x: m(x), backend=mlirstack, options={"parameters": "watched"})
     x = torch.randn(16, 64)
     with torch.no_grad():
         expected = [model(x) for model in models]

@@ -12,7 +12,7 @@ from mlirstack.errors import UsageError
 from mlirstack.frontend.routes import ROUTES
 from mlirstack.pipeline.registry import nearest
 
-PARAMETERS = ("watched", "inputs")
+PARAMETERS = ("inputs", "watched")
 FALLBACKS = ("eager", "inductor", "error")
 
 
@@ -21,8 +21,9 @@ class BackendOptions:
     """How graphs are compiled.
 
     ``target``: None means the device of the graph's inputs.  ``dump``: a directory that gets one numbered dump a graph.
-    ``fallback``: what runs a graph that cannot be compiled; "error" raises instead.  ``parameters``: "watched" prepares what
-    depends on parameters alone once, and again when a version counter or an address changes; "inputs" in every call.
+    ``fallback``: what runs a graph that cannot be compiled; "error" raises instead.  ``parameters``: "inputs" prepares what
+    depends on parameters alone in every call; "watched" once, and again when a version counter or an address changes, which
+    writes through ``.data`` do not do.
     """
 
     target: str | None = None
@@ -30,7 +31,7 @@ class BackendOptions:
     threads: int = 1
     dump: Path | None = None
     fallback: str = "eager"
-    parameters: str = "watched"
+    parameters: str = "inputs"
 
 
 def read_options(given: Mapping[str, Any] | None) -> BackendOptions:
