@@ -141,6 +141,14 @@ def test_few_rows_are_streamed(rows: int) -> None:
 
 
 @pytest.mark.portable
+@pytest.mark.parametrize(("tf32", "kinds"), [(False, {"stream"}), (True, {"wgmma"})])
+def test_more_rows_are_streamed_where_tensor_cores_do_not_take_them(tf32: bool, kinds: set[str]) -> None:
+    product = Product(16, 4096, 4096, "f32", "f32", tf32=tf32)
+    assert {c["kind"] for c in candidates(product, SKINNY)} == kinds
+    assert candidates(replace(product, m=17, tf32=False), SKINNY) == []
+
+
+@pytest.mark.portable
 @pytest.mark.parametrize("rows", [5, 16, 64])
 def test_up_to_64_rows_are_columns_of_a_wgmma(rows: int) -> None:
     best = candidates(Product(rows, 4096, 4096), SKINNY)[0]
@@ -235,6 +243,8 @@ def answer(product: Product, emitter: Emitter, parameters: Parameters | None, de
         Product(1, 64, 512),
         Product(3, 70, 1001, bias=True, activation="silu"),
         Product(4, 130, 600, "f32", "f32", bias=True, residual=True),
+        Product(16, 68, 600, "f32", "f32", bias=True, activation="gelu"),
+        Product(30, 13, 265, "f32", "f32", residual=True),
         Product(200, 2, 512, residual=True),
         Product(2, 64, 512, batch=(2, 3), shared=True, bias=True),
         Product(2, 64, 256, "f16", "f16", batch=(3,)),
@@ -245,6 +255,14 @@ def answer(product: Product, emitter: Emitter, parameters: Parameters | None, de
 def test_streamed_products(product: Product, columns: int) -> None:
     parameters: Parameters = {"kind": "stream", "columns": columns, "k_warps": 4, "unroll": 2}
     assert answer(product, SKINNY, parameters) < TOLERANCE[product.result]
+
+
+@pytest.mark.target
+def test_sums_of_streamed_products_stay_in_registers() -> None:
+    product = Product(16, 512, 4096, "f32", "f32", bias=True)
+    parameters: Parameters = {"kind": "stream", "columns": 4, "k_warps": 4, "unroll": 4}
+    resources, _ = assembled(emitted(product, SKINNY, HOPPER, parameters))
+    assert all(found.spill_bytes == found.stack_bytes == 0 for found in resources.values())
 
 
 FOUR = replace(HOPPER, multiprocessors=4)  # so that blocks have several tiles each

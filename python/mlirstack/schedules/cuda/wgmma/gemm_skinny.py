@@ -1,8 +1,8 @@
 """Matrix products with few rows or few columns, as decoding has them: what counts is the speed at which one factor streams.
 
-Up to 4 rows, the large factor goes straight through registers (``gemv``).  Up to 64, on sm_90a,
-the large factor gives the 64 rows of a wgmma and the small one its columns, and blocks of a cluster share K, so that all
-multiprocessors stream.  See docs/kernels/gemm_skinny.md.
+Up to 4 rows, or 16 of f32 that tensor cores do not take, the large factor goes straight through registers (``gemv``).  Up to
+64, on sm_90a, the large factor gives the 64 rows of a wgmma and the small one its columns, and blocks of a cluster share K,
+so that all multiprocessors stream.  See docs/kernels/gemm_skinny.md.
 """
 
 from __future__ import annotations
@@ -23,11 +23,13 @@ from mlirstack.schedules.cuda.wgmma.gemm_wgmma import can_load, parameters_of, t
 from mlirstack.schedules.cuda.wgmma.wgmma_kernel import write_wgmma
 from mlirstack.schedules.cuda.wgmma.wgmma_tile import WgmmaProblem, WgmmaTile
 
-_STREAMED_ROWS = 4  # of the small factor: more would keep the FMA units busier than the memory
+_STREAMED_ROWS = 4  # of the small factor: more would keep the FMA units busier than the memory …
+_STREAMED_FMA_ROWS = 16  # … which is still the fastest way where there is nothing but FMA units
 _SKINNY_ROWS = 64
 _LEAST_STREAM = 2**15  # elements of the large factor below which nothing is worth streaming
 _LEAST_K = 64
-_WARPS_TO_FILL = 16  # warps of a multiprocessor that keep enough loads in flight
+_WARPS_TO_FILL = 16  # warps of a multiprocessor that keep enough loads in flight …
+_FMA_WARPS_TO_FILL = 8  # … and those that have room where each has many sums
 _RING_BYTES = (160 * 1024, 88 * 1024)  # of a ring where a multiprocessor has one block, and where it has two
 _MOST_STAGES = 12
 
@@ -88,15 +90,18 @@ def _streamings(contraction: Contraction, device: Device) -> Iterator[Streaming]
     kinds = {str(matrix.element) for matrix in (contraction.a, contraction.b)}
     summed = str(contraction.accumulator) in ("f32", "f16", "bf16")
     k_major = contraction.a.k_major and contraction.b.k_major
-    if small > _STREAMED_ROWS or not k_major or not summed or len(kinds) > 1 or not kinds <= {"f32", "f16", "bf16"}:
+    most = _STREAMED_FMA_ROWS if operands_of(contraction, device) is None else _STREAMED_ROWS
+    if small > most or not k_major or not summed or len(kinds) > 1 or not kinds <= {"f32", "f16", "bf16"}:
         return
-    warps = device.multiprocessors * _WARPS_TO_FILL
-    for columns in (2, 1, 4):
+    # What is read of the small factor serves all columns of a warp: of many rows, the first level cache bears no more.
+    order, fill = ((2, 1, 4), _WARPS_TO_FILL) if small <= _STREAMED_ROWS else ((4, 2, 1), _FMA_WARPS_TO_FILL)
+    warps = device.multiprocessors * fill
+    for columns in order:
         needed = max(1, ceil(warps * columns / (large * contraction.batch)))
         best = min(WARPS, 1 << (needed - 1).bit_length())
-        for k_warps in (best, best * 2):
+        for k_warps in (best, best * 2, best // 2):
             for unroll in (2, 4):
-                if k_warps <= WARPS and large % columns == 0:
+                if 1 <= k_warps <= WARPS and large % columns == 0:
                     yield Streaming(columns, k_warps, unroll)
 
 
