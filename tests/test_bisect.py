@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -15,19 +16,22 @@ import pytest
 import torch
 
 import mlirstack as ms
+from mlirstack.bundle.store import BundleInfo, write_bundle
 from mlirstack.compare.accuracy import reference
 from mlirstack.compare.bisect import subject as subject_module
 from mlirstack.compare.bisect.bisect import Request, bisect_dump
-from mlirstack.compare.bisect.executor import Executor
-from mlirstack.compare.bisect.results import Bisection
+from mlirstack.compare.bisect.executor import Executor, Table
+from mlirstack.compare.bisect.results import Bisection, Verdict
+from mlirstack.compare.bisect.stored import bisect_stored, store
 from mlirstack.compare.bisect.subject import Subject
-from mlirstack.errors import SignatureError
+from mlirstack.errors import SignatureError, TargetUnavailableError
 from mlirstack.frontend.program import Program
 from mlirstack.ir.text import module_text
-from mlirstack.lowering import Lowering, LowerOptions, lower_program, program_of
+from mlirstack.lowering import Lowering, LowerOptions, build_program, lower_program, program_of
 from mlirstack.pipeline.reproducer import Record
 from mlirstack.reduce.replay import replay
 from mlirstack.targets.base import Executable
+from mlirstack.targets.registry import create_target
 
 pytestmark = pytest.mark.portable
 
@@ -179,8 +183,6 @@ def test_a_wrong_answer_in_compare_leaves_a_reproducer(tmp_path: Path, monkeypat
 
 
 def test_levels_of_a_gpu_need_a_device_and_are_not_wrong(case: Case, tmp_path: Path) -> None:
-    from mlirstack.targets.registry import create_target
-
     if create_target("cuda:sm_90a").available() is None:
         pytest.skip("there is a device")
     lower_program(case.program, LowerOptions("cuda:sm_90a", dump=tmp_path, to="nvvm"))
@@ -189,6 +191,51 @@ def test_levels_of_a_gpu_need_a_device_and_are_not_wrong(case: Case, tmp_path: P
     statuses = {stage.name: stage.status for stage in found.stages}
     executed = ["fx", "torch", "tosa", "linalg", "prepared", "fused", "flattened", "dispatches", "bufferized"]
     assert statuses == dict.fromkeys(executed, "ok") | dict.fromkeys(["mapped", "gpu", "nvvm"], "needs a device")
+
+
+WITHOUT_MLIR = """
+import sys
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("torch_mlir", "iree"):
+            raise ModuleNotFoundError(name, name=name)
+sys.meta_path.insert(0, Refuse())
+"""
+
+
+def test_what_was_built_is_executed_on_a_machine_without_mlir(case: Case, tmp_path: Path) -> None:
+    """Each process of it: the command, and the one that it starts to execute bundles."""
+    edit = edited(case, tmp_path, "llvmir", "@llvm.maximum", "@llvm.minimum")
+    for name, overrides in (("plan", {}), ("wrong", {"llvmir": edit})):
+        _, artifact, _ = build_program(case.program, LowerOptions("cpu", overrides=overrides))
+        write_bundle(tmp_path / name, artifact, case.program.signature, {}, BundleInfo(name, "tosa", "", {}))
+    stages = tuple(Verdict(name, "built", level="plan") for name in ("plan", "wrong"))
+    found = Bisection("net", "cpu", "tosa", "eager in float64", (Verdict("fx", "ok", level="fx"), *stages))
+    store(tmp_path, found, (), None, case.subject, case.executor, Table("tosa", "fx"), lambda doing: None)
+
+    (tmp_path / "sitecustomize.py").write_text(WITHOUT_MLIR)
+    command = [sys.executable, "-m", "mlirstack.cli.main", "bisect", "net", "--target", "cpu", "--artifacts", str(tmp_path)]
+    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+    run = subprocess.run(
+        [*command, "--json", "-"], env=environment, capture_output=True, text=True, timeout=240, check=False
+    )
+    assert run.returncode == 1, run.stderr
+    executed = json.loads(run.stdout)
+    assert executed["first_wrong_stage"] == "wrong"
+    assert [(s["name"], s["status"], s["how"]) for s in executed["stages"]] == [
+        ("fx", "ok", None),
+        ("plan", "ok", "artifact"),
+        ("wrong", "wrong", "artifact"),
+    ]
+
+
+def test_without_a_device_there_either_nothing_is_executed(case: Case, tmp_path: Path) -> None:
+    if (reason := create_target("cuda").available()) is None:
+        pytest.skip("there is a device")
+    found = Bisection("net", "cuda", "tosa", "eager in float64", (Verdict("plan", "built", level="plan"),))
+    store(tmp_path, found, (), None, case.subject, case.executor, Table("tosa", "fx"), lambda doing: None)
+    with pytest.raises(TargetUnavailableError, match=re.escape(reason)):
+        bisect_stored(tmp_path, "cuda")
 
 
 FILE = """

@@ -78,6 +78,13 @@ def test_exit_status() -> None:
     assert found(OK, WRONG).exit_status == 1
     assert found(OK, Verdict("plan", "needs a device")).exit_status == 0
     assert found(Verdict("linalg", "error")).exit_status == 3
+    assert found(Verdict("linalg", "error"), OK).exit_status == 0  # what follows it is right
+
+
+def test_an_end_that_could_not_be_executed_is_not_right() -> None:
+    bisection = found(OK, Verdict("gpu", "error"), Verdict("sass", "not executed"), Verdict("plan", "error"))
+    assert bisection.exit_status == 3
+    assert conclusions(bisection)[-1] == "not known of 2, which could not be executed: gpu, plan"
 
 
 def test_json_and_plot_hold_every_stage(tmp_path: Path) -> None:

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from mlirstack.bundle.files import sha256
 from mlirstack.compare.bisect.results import BY_REST, RAN, How, StageFile, Verdict
 from mlirstack.compare.bisect.subject import Subject
 from mlirstack.errors import StageError, WorkerLostError
-from mlirstack.pipeline.runner import sha256
 from mlirstack.supervised import Supervised
 
 Tell = Callable[[str], None]
@@ -60,7 +60,7 @@ class Executor:
     def verdict(self, name: str, file: Path, level: str) -> Verdict:
         """Execute what ``file`` holds at ``level`` by the plain path and judge the answer; a file with the same content as
         an earlier one is not executed again."""
-        key = sha256(file.read_bytes())
+        key = sha256(file)
         if key not in self._known:
             self._known[key] = self._verdict(name, {"do": "run", "file": str(file), "level": level}, "plain path")
         return replace(self._known[key], name=name)

@@ -102,10 +102,23 @@ class Bisection:
 
     @property
     def exit_status(self) -> int:
-        """0: all right; 1: a stage is wrong; 3: the lowering failed, or nothing could be executed."""
+        """0: all right; 1: a stage is wrong; 3: the lowering failed, nothing could be executed, or not the end of it."""
         if self.first_wrong_stage is not None:
             return 1
-        return 3 if self.failure or not any(stage.status == "ok" for stage in self.stages) else 0
+        failed = self.failure or not self.right_down_to or any(stage.status == "error" for stage in self.beyond)
+        return 3 if failed else 0
+
+    @property
+    def right_down_to(self) -> str | None:
+        """The last stage that is right."""
+        return next((stage.name for stage in reversed(self.stages) if stage.status == "ok"), None)
+
+    @property
+    def beyond(self) -> tuple[Verdict, ...]:
+        """The stages behind the last right one of which nothing is known; listings are not among them."""
+        names = [stage.name for stage in self.stages]
+        start = names.index(self.right_down_to) + 1 if self.right_down_to else 0
+        return tuple(stage for stage in self.stages[start:] if stage.status in ("error", "needs a device", "built"))
 
     def __getitem__(self, stage: str) -> Verdict:
         """The verdict on one stage; KeyError if there is none."""

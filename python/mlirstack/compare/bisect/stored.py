@@ -26,7 +26,8 @@ from mlirstack.compare.bisect.results import (
 )
 from mlirstack.compare.bisect.subject import Subject
 from mlirstack.compare.bisect.table import as_json
-from mlirstack.errors import StageError, UsageError, WorkerLostError
+from mlirstack.errors import StageError, TargetUnavailableError, UsageError, WorkerLostError
+from mlirstack.targets.registry import create_target
 
 FOUND = "bisection.json"
 _CONTROL = "control-"  # before the name of a stage that was executed here, and is executed once more there
@@ -75,10 +76,15 @@ def _built(verdict: Verdict, bundle: Path, stage: StageFile, executor: Executor,
 
 
 def bisect_stored(folder: Path, target: str, tell: Tell = lambda doing: None, *, stop: bool = False) -> Bisection:
-    """Execute what :func:`store` has built and complete its bisection; ``stop``: nothing behind the first wrong stage."""
+    """Execute what :func:`store` has built and complete its bisection; ``stop``: nothing behind the first wrong stage.
+
+    :class:`TargetUnavailableError` where there is no device either.
+    """
     found = _read(folder)
     if found.target.partition(":")[0] != target.partition(":")[0]:
         raise UsageError(f"{folder} was built for target {found.target}", hint=f"--target {found.target}")
+    if reason := create_target(target).available():
+        raise TargetUnavailableError(f"{target} cannot run here: {reason}", hint=f"execute {folder} where there is a device")
     verdicts: list[Verdict] = []
     with Executor(Subject.load(folder / SUBJECT_FILE), folder, target, bundle_process()) as executor:
         for verdict in found.stages:

@@ -19,6 +19,11 @@ from mlirstack.compare.table import plain_data
 from mlirstack.errors import UsageError
 
 _STYLES = {"ok": "green", "wrong": "bold red", "crash": "bold red", "timeout": "bold red", "error": "yellow"}
+_UNKNOWN = {
+    "error": "could not be executed",
+    "needs a device": "need a device",
+    "built": "are built, to be executed where there is a device",
+}
 _FLOOR = 1e-17  # where no error at all is drawn
 
 
@@ -69,11 +74,12 @@ def conclusions(found: Bisection) -> list[str]:
     if found.failure:
         lines.append(f"the lowering fails: {found.failure}")
     if wrong is None:
-        last = next((s.name for s in reversed(found.stages) if s.status == "ok"), None)
+        last = found.right_down_to
         lines.append(f"no stage is wrong, down to '{last}'" if last else "no stage could be executed")
-        failed = [stage.name for stage in found.stages if stage.status == "error"]
-        if failed and last:
-            lines.append(f"not known of {len(failed)}, which could not be executed: {', '.join(failed)}")
+        for status, why in _UNKNOWN.items():
+            names = [stage.name for stage in found.stages if stage.status == status]
+            if names and last:
+                lines.append(f"not known of {len(names)}, which {why}: {', '.join(names)}")
         return lines
     verdict = found[wrong]
     lines.append(f"first wrong stage: {wrong}: {verdict.symptom or verdict.reason}")
