@@ -22,30 +22,31 @@ _DYNAMIC = -(1 << 63)  # MLIR: this number is an operand
 _VIEWS = ("tensor.expand_shape", "tensor.collapse_shape", "tensor.cast")
 
 
-def copy_unaligned(main: Any) -> None:
+def copy_unaligned(main: Any, alignment: int = ALIGNMENT) -> None:
     """Before: ``main`` calls kernel functions.  After: what they take of slices, and put into slices, that do not begin at a
-    multiple of 16 bytes, is copied by a kernel that moves element by element."""
+    multiple of ``alignment`` bytes, is copied by a kernel that moves element by element."""
     calls = [op for op in walk(main) if op.name == "func.call"]
     count = 0
     for call in calls:
         for number, operand in enumerate(call.operands):
-            if tensor_type(operand) is not None and _begins_unaligned(operand):
+            if tensor_type(operand) is not None and _begins_unaligned(operand, alignment):
                 with ir.InsertionPoint(call), call.location:
                     call.operands[number] = _copied(main, operand, count)
                 count += 1
         for result in call.results:
             for insertion in _insertions(result):
-                if _is_unaligned(insertion, tensor_type(insertion.operands[1])):
+                if _is_unaligned(insertion, tensor_type(insertion.operands[1]), alignment):
                     with ir.InsertionPoint(insertion), insertion.location:
                         insertion.operands[0] = _copied(main, insertion.operands[0], count)
                     count += 1
 
 
-def _begins_unaligned(value: Any) -> bool:
+def _begins_unaligned(value: Any, alignment: int) -> bool:
     """Is ``value`` a contiguous part of another tensor, from an unaligned place on?"""
     producer = functions.defining_op(value)
     while producer is not None and producer.name in (*_VIEWS, "tensor.extract_slice"):
-        if producer.name == "tensor.extract_slice" and _is_unaligned(producer, tensor_type(producer.operands[0])):
+        is_slice = producer.name == "tensor.extract_slice"
+        if is_slice and _is_unaligned(producer, tensor_type(producer.operands[0]), alignment):
             return True
         producer = functions.defining_op(producer.operands[0])
     return False
@@ -61,8 +62,8 @@ def _insertions(value: Any) -> Iterator[Any]:
             yield op
 
 
-def _is_unaligned(slicing: Any, whole: Any) -> bool:
-    """Is it a part without gaps of a tensor of type ``whole``, whose first byte may be no multiple of :data:`ALIGNMENT`?"""
+def _is_unaligned(slicing: Any, whole: Any, alignment: int) -> bool:
+    """Is it a part without gaps of a tensor of type ``whole``, whose first byte may be no multiple of ``alignment``?"""
     offsets, sizes, steps = (
         list(ir.DenseI64ArrayAttr(slicing.attributes[name])) for name in ("static_offsets", "static_sizes", "static_strides")
     )
@@ -72,7 +73,7 @@ def _is_unaligned(slicing: Any, whole: Any) -> bool:
         return False  # IREE gathers it
     unit = max(1, whole.element_type.width // 8)
     for offset, size in zip(reversed(offsets), reversed(shape), strict=True):
-        if (unit if offset == _DYNAMIC else offset * unit) % ALIGNMENT:
+        if (unit if offset == _DYNAMIC else offset * unit) % alignment:
             return True
         if size == _DYNAMIC:
             # What is outside of it is some multiple of what is inside.

@@ -31,7 +31,8 @@ from mlirstack.passes.iree_executables import (
     dispatch,
     dynamic_sizes,
 )
-from mlirstack.passes.iree_split import DESTINATIONS, NEW, OVERWRITTEN, unpacked_program
+from mlirstack.passes.iree_program import unpacked_program
+from mlirstack.passes.iree_split import DESTINATIONS, NEW, OVERWRITTEN
 from mlirstack.pipeline.step import Translation
 
 EXECUTABLE = "mlirstack_kernels"  # symbol of the executable in the program

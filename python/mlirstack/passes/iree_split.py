@@ -1,30 +1,26 @@
 """The program and its own kernels part: IREE compiles the one, the stages of target ``cuda`` the others.
 
 Takes a graph with dispatches formed, leaves the kernel functions alone in the module.  The program, still on tensors,
-rides along as bytes in an attribute (large constants are not printed, so dumps stay readable), until the kernels are code
-and it is put together with them again (:mod:`mlirstack.passes.iree_embed`).
+rides along (:mod:`mlirstack.passes.iree_program`) until the kernels are code and it is put together with them again
+(:mod:`mlirstack.passes.iree_embed`, :mod:`mlirstack.passes.iree_rows_embed`).
 """
 
 from __future__ import annotations
 
-import base64
-import zlib
 from dataclasses import dataclass
 from typing import Any
-
-import numpy as np
 
 from mlirstack.bindings import ir
 from mlirstack.ir.kernels import KERNEL_ATTRIBUTE
 from mlirstack.ir.ops import function, walk
 from mlirstack.ir.ops import functions as functions_of
-from mlirstack.ir.text import clone_module, module_bytecode
+from mlirstack.ir.text import clone_module
 from mlirstack.passes import abi, functions
-from mlirstack.passes.iree_alignment import copy_unaligned
+from mlirstack.passes.iree_alignment import ALIGNMENT, copy_unaligned
+from mlirstack.passes.iree_program import hide_program
 from mlirstack.passes.regions import clone_body, inline_call
 from mlirstack.pipeline.step import PythonPass
 
-PROGRAM = "mlirstack.program"  # module attribute: the bytecode of the program that calls the kernels
 # Function attribute: for each result of a kernel, the argument it is written to; NEW where the kernel allocates it.
 DESTINATIONS = "mlirstack.destinations"
 NEW = -1
@@ -43,10 +39,12 @@ class SplitProgram(PythonPass):
     ``mlirstack.program``; it computes itself what ``@prepare`` did, which IREE does once at load.
 
     Kernels that cannot be dispatches of IREE's (element types that it stores otherwise, too many tensors) go back into the
-    program.  Slices that kernels cannot work on where they lie are copied (:mod:`mlirstack.passes.iree_alignment`).
+    program.  Slices that kernels cannot work on where they lie, because these begin at no multiple of ``alignment`` bytes,
+    are copied (:mod:`mlirstack.passes.iree_alignment`); 1: kernels take them as they lie.
     """
 
     name = "mlirstack-iree-split"
+    alignment: int = ALIGNMENT
 
     def apply(self, module: Any) -> None:
         _join_preparation(module)
@@ -55,37 +53,20 @@ class SplitProgram(PythonPass):
             if not _can_be_dispatched(kernel):
                 _inline_calls(main, kernel)
                 kernel.operation.erase()
-        copy_unaligned(main)
+        copy_unaligned(main, self.alignment)
         for kernel in _kernels(module):
             kernel.attributes[DESTINATIONS] = ir.DenseI64ArrayAttr.get(_destinations(kernel))
             kernel.attributes[OVERWRITTEN] = ir.DenseI64ArrayAttr.get(_overwritten(kernel))
         program = clone_module(module)
         for kernel in _kernels(program):
             _declare(kernel)
-        module.operation.attributes[PROGRAM] = _as_attribute(module_bytecode(program))
+        hide_program(module, program)
         for other in [f for f in functions_of(module) if KERNEL_ATTRIBUTE not in f.attributes]:
             other.operation.erase()
 
 
 def _kernels(module: Any) -> list[Any]:
     return [f for f in functions_of(module) if KERNEL_ATTRIBUTE in f.attributes]
-
-
-def packed_program(module: Any) -> str:
-    """The program that rides along with ``module`` as text, for a launch plan; empty where there is none."""
-    if PROGRAM not in module.operation.attributes:
-        return ""
-    data = np.array(ir.DenseIntElementsAttr(module.operation.attributes[PROGRAM]), dtype=np.int8).tobytes()
-    return base64.b64encode(zlib.compress(data, 9)).decode()
-
-
-def unpacked_program(text: str) -> bytes:
-    """Inverse of :func:`packed_program`: MLIR bytecode."""
-    return zlib.decompress(base64.b64decode(text))
-
-
-def _as_attribute(data: bytes) -> Any:
-    return ir.DenseElementsAttr.get(np.frombuffer(data, dtype=np.int8), type=ir.IntegerType.get_signless(8))
 
 
 # --------------------------------------------------------------------------------------------------------------- @prepare
@@ -188,16 +169,14 @@ def _inline_calls(main: Any, kernel: Any) -> None:
 
 
 def _declare(kernel: Any) -> None:
-    """The kernel without its body."""
-    signature = functions.type_of(kernel)
+    """The kernel without its body, and with what is said about it."""
+    said = {name: kernel.attributes[name] for name in kernel.attributes if name.startswith("mlirstack.")}
     with ir.InsertionPoint(kernel), kernel.location:
         attributes = {
             "sym_name": kernel.attributes["sym_name"],
             "sym_visibility": ir.StringAttr.get("private"),
-            "function_type": ir.TypeAttr.get(signature),
-            KERNEL_ATTRIBUTE: kernel.attributes[KERNEL_ATTRIBUTE],
-            DESTINATIONS: kernel.attributes[DESTINATIONS],
-            OVERWRITTEN: kernel.attributes[OVERWRITTEN],
+            "function_type": kernel.attributes["function_type"],
+            **said,
         }
         ir.Operation.create("func.func", attributes=attributes, regions=1)
     kernel.operation.erase()
