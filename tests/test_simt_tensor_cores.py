@@ -11,7 +11,7 @@ import pytest
 from simt import Deadlock, Fault, Misaligned, Race, Uninitialised, run_plan
 
 from mlirstack.bindings import dialect, ir, new_context
-from mlirstack.schedules.cuda.instructions import hopper, tensor_core
+from mlirstack.schedules.cuda.instructions import mbarrier, shared_memory, tensor_core, tma, warpgroup
 from mlirstack.schedules.cuda.instructions.tensor_core import OPERANDS
 from mlirstack.schedules.cuda.kernel import Kernel, TensorMapLayout
 from mlirstack.schedules.cuda.values import Int
@@ -102,7 +102,7 @@ def test_matrices_transposed_on_the_way() -> None:
         quad = ir.VectorType.get([4], kernel.i32)
         kernel.store(kernel.load(quad, kernel.offset(source, kernel.thread() * 16), 16), row, 16)
         registers = [Int(value) for value in tensor_core.load_matrices(kernel, row, transposed=True)]
-        hopper.store_matrix(row, registers)
+        shared_memory.store_matrix(row, registers)
         kernel.store(kernel.load(quad, row, 16), kernel.offset(target, kernel.thread() * 16), 16)
     kernel.launch((1,), shared_bytes=512)
     given = np.arange(256, dtype=np.float16).reshape(4, 8, 8)
@@ -136,11 +136,11 @@ def product(name: str, m: int, n: int, k: int, *, missing: str = "") -> Any:  # 
     steps = -(-k // tile_k)
     with kernel.body():
         shared, thread = kernel.shared(), kernel.thread()
-        ring = hopper.Ring(kernel, kernel.offset(shared, 2 * TILE_BYTES * STAGES), STAGES, 1)
+        ring = mbarrier.Ring(kernel, kernel.offset(shared, 2 * TILE_BYTES * STAGES), STAGES, 1)
 
         def initialise() -> None:
             ring.initialize()
-            hopper.publish_barriers()
+            mbarrier.publish_barriers()
 
         kernel.when(thread.equals(0), initialise)
         kernel.barrier()
@@ -148,13 +148,13 @@ def product(name: str, m: int, n: int, k: int, *, missing: str = "") -> Any:  # 
         first = ring.first()
 
         def load(step: Int, index: Int, phase: Int) -> list[Int]:
-            stage = hopper.Stage(index, phase)
+            stage = mbarrier.Stage(index, phase)
             if missing != "wait empty":
                 ring.wait_empty(stage)
-            hopper.arrive_expecting(kernel, ring.full(index), 2 * TILE_BYTES)
+            mbarrier.arrive_expecting(kernel, ring.full(index), 2 * TILE_BYTES)
             for factor, (tensor_map, start) in enumerate(zip(maps, (row0, column0), strict=True)):
                 place = kernel.offset(shared, index * (2 * TILE_BYTES) + factor * TILE_BYTES)
-                hopper.tensor_load(kernel, place, tensor_map, [step * tile_k, start], ring.full(index))
+                tma.tensor_load(kernel, place, tensor_map, [step * tile_k, start], ring.full(index))
             following = ring.next(stage)
             return [following.index, following.phase]
 
@@ -162,30 +162,30 @@ def product(name: str, m: int, n: int, k: int, *, missing: str = "") -> Any:  # 
             kernel.loop(0, steps, 1, [first.index, first.phase], load)
 
         def multiply(step: Int, index: Int, phase: Int, sums: Any) -> list[Any]:
-            stage, layout = hopper.Stage(index, phase), hopper.SharedOperand(operands, True)
+            stage, layout = mbarrier.Stage(index, phase), warpgroup.SharedOperand(operands, True)
             if missing != "wait full":
                 ring.wait_full(stage)
-            base = hopper.shared_address(kernel, shared) + index * (2 * TILE_BYTES)
+            base = shared_memory.shared_address(kernel, shared) + index * (2 * TILE_BYTES)
             left, right = layout.descriptor(kernel, base), layout.descriptor(kernel, base + TILE_BYTES)
-            hopper.wgmma_fence()
+            warpgroup.wgmma_fence()
             for part in range(4):
                 factors = layout.advanced(left, part), layout.advanced(right, part)
-                sums = hopper.wgmma(sums, *factors, TILE, operands, (True, True))
-            hopper.wgmma_commit()
+                sums = warpgroup.wgmma(sums, *factors, TILE, operands, (True, True))
+            warpgroup.wgmma_commit()
             if missing != "wait wgmma":
-                hopper.wgmma_wait(0)
+                warpgroup.wgmma_wait(0)
             if missing != "arrive":
-                kernel.when((thread & 127).equals(0), lambda: hopper.arrive(ring.empty(index)))
+                kernel.when((thread & 127).equals(0), lambda: mbarrier.arrive(ring.empty(index)))
             following = ring.next(stage)
             return [following.index, following.phase, sums]
 
         def consume() -> None:
-            sums = hopper.zero_accumulators(kernel, TILE // 2, operands)
+            sums = warpgroup.zero_accumulators(kernel, TILE // 2, operands)
             *_, sums = kernel.loop(0, steps, 1, [first.index, first.phase, sums], multiply)
             if missing != "wait wgmma":
-                hopper.wgmma_wait(0)
+                warpgroup.wgmma_wait(0)
             lane, warp = thread & 31, (thread & 127) >> 5
-            for register, value in enumerate(hopper.accumulator_values(kernel, sums, TILE // 2, operands)):
+            for register, value in enumerate(warpgroup.accumulator_values(kernel, sums, TILE // 2, operands)):
                 row = row0 + warp * 16 + (lane >> 2) + register // 2 % 2 * 8
                 column = column0 + (lane & 3) * 2 + (register // 4 * 8 + register % 2)
                 place = kernel.offset(target, row * n + column, kernel.i32)
@@ -239,17 +239,17 @@ def copy_through_shared_memory(*, fenced: bool, waits: bool, offset: int = 0) ->
         place = row * 128 + ((chunk ^ row) << 4) + (within << 2)
         kernel.store(kernel.load(kernel.f32, kernel.offset(source, thread, kernel.f32)), kernel.offset(tile, place))
         if fenced:
-            hopper.fence_shared()
+            tma.fence_shared()
         kernel.barrier()
 
         def store() -> None:
-            hopper.tensor_store(target, tile, [kernel.integer(0), kernel.integer(0)])
-            hopper.commit_stores()
+            tma.tensor_store(target, tile, [kernel.integer(0), kernel.integer(0)])
+            tma.commit_stores()
             if waits:
-                hopper.wait_stores(0)
+                tma.wait_stores(0)
 
         kernel.when(thread.equals(0), store)
-        hopper.named_barrier(kernel, 1, 256)
+        warpgroup.named_barrier(kernel, 1, 256)
     kernel.launch((1,), shared_bytes=2048)
     return module
 
@@ -284,34 +284,34 @@ def exchange(*, waits: bool = True) -> Any:
     box = kernel.tensor_map(a, TensorMapLayout("f32", (128, 1), (512,), (128, 1), swizzle=0))
     target = kernel.pointer(c)
     with kernel.body():
-        shared, lane, rank = kernel.shared(), kernel.thread(), hopper.block_in_cluster(kernel)
+        shared, lane, rank = kernel.shared(), kernel.thread(), shared_memory.block_in_cluster(kernel)
         first, second = kernel.offset(shared, 1024), kernel.offset(shared, 1032)
 
         def initialise() -> None:
-            hopper.initialize_barrier(kernel, first, 1)
-            hopper.initialize_barrier(kernel, second, 1)
-            hopper.publish_barriers()
-            hopper.arrive_expecting(kernel, first, 512)
-            hopper.arrive_expecting(kernel, second, 512)
+            mbarrier.initialize_barrier(kernel, first, 1)
+            mbarrier.initialize_barrier(kernel, second, 1)
+            mbarrier.publish_barriers()
+            mbarrier.arrive_expecting(kernel, first, 512)
+            mbarrier.arrive_expecting(kernel, second, 512)
 
         kernel.when(lane.equals(0), initialise)
-        hopper.cluster_barrier(aligned=True)
+        shared_memory.cluster_barrier(aligned=True)
 
         def load() -> None:
-            hopper.tensor_load(kernel, shared, box, [kernel.integer(0)] * 2, first, multicast=3)
+            tma.tensor_load(kernel, shared, box, [kernel.integer(0)] * 2, first, multicast=3)
 
         kernel.when(lane.equals(0) & rank.equals(0), load)
         if waits:
-            hopper.wait(kernel, first, 0)
+            mbarrier.wait(kernel, first, 0)
         quad = ir.VectorType.get([4], kernel.f32)
         loaded = kernel.load(quad, kernel.offset(shared, lane * 16), 16)
         values = list(dialect("vector").ToElementsOp(loaded).results)
-        there = hopper.of_block(kernel.offset(shared, (31 - lane) * 16 + 512), rank ^ 1)
-        hopper.store_remote(kernel, values[::-1], there, hopper.of_block(second, rank ^ 1))
-        hopper.wait(kernel, second, 0)
+        there = shared_memory.of_block(kernel.offset(shared, (31 - lane) * 16 + 512), rank ^ 1)
+        shared_memory.store_remote(kernel, values[::-1], there, shared_memory.of_block(second, rank ^ 1))
+        mbarrier.wait(kernel, second, 0)
         received = kernel.load(quad, kernel.offset(shared, lane * 16 + 512), 16)
         kernel.store(received, kernel.offset(target, (rank * 32 + lane) * 16), 16)
-        hopper.cluster_barrier(aligned=True)
+        shared_memory.cluster_barrier(aligned=True)
     kernel.launch((2,), shared_bytes=1040)
     return module
 

@@ -21,7 +21,7 @@ from mlirstack.passes.cuda.nvvm import parameter_attributes
 from mlirstack.passes.cuda.plan_launches import read_launch
 from mlirstack.passes.iree_launches import kernel_of, relaunch, set_parameters
 from mlirstack.pipeline.step import PythonPass
-from mlirstack.schedules.cuda.instructions import hopper
+from mlirstack.schedules.cuda.instructions import tma
 from mlirstack.schedules.cuda.instructions.tensor_map import MAP_BYTES, WARP, acquire_maps, write_maps
 from mlirstack.schedules.cuda.kernel import TENSOR_MAP, Kernel, TensorMapLayout
 from mlirstack.schedules.cuda.values import Int
@@ -87,7 +87,7 @@ def _write(kernel: Kernel, layouts: list[TensorMapLayout], bases: list[Any], pla
         def write(first: int = number, last: int = last) -> None:
             write_maps(kernel, layouts[first:last], bases[first:last], places[first:last], first)
             # The copy engine will write where the maps were staged.
-            hopper.fence_shared()
+            tma.fence_shared()
 
         kernel.when(warp.equals(number), write)
     kernel.barrier()

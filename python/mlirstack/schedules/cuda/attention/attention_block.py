@@ -16,7 +16,8 @@ from mlirstack.schedules.cuda.attention.attention_expression import Element
 from mlirstack.schedules.cuda.attention.attention_layout import Dimension, size_of
 from mlirstack.schedules.cuda.attention.attention_match import BATCH, COLUMN, KEY, ROW, Attention
 from mlirstack.schedules.cuda.attention.attention_scores import Masks, Scores, Tile, row_blocks, tile_of
-from mlirstack.schedules.cuda.instructions.hopper import SWIZZLE, WARPGROUP, WGMMA_ROWS, Ring
+from mlirstack.schedules.cuda.instructions.mbarrier import Ring
+from mlirstack.schedules.cuda.instructions.warpgroup import SWIZZLE, WARPGROUP, WGMMA_ROWS
 from mlirstack.schedules.cuda.kernel import Kernel, TensorMapLayout
 from mlirstack.schedules.cuda.values import Int
 

@@ -15,9 +15,10 @@ from typing import Any
 from mlirstack.schedules.cuda.attention.attention_block import CHUNK, Block, Plan, TiledOperand
 from mlirstack.schedules.cuda.attention.attention_rows import ROWS, RowSoftmax, RowState, fragment_keys, fragment_rows
 from mlirstack.schedules.cuda.attention.attention_scores import Scores, ScoreWriter, Tile
-from mlirstack.schedules.cuda.instructions import hopper
-from mlirstack.schedules.cuda.instructions.hopper import SWIZZLE, WARPGROUP, WGMMA_ROWS, Stage
+from mlirstack.schedules.cuda.instructions import mbarrier, shared_memory, tma, warpgroup
+from mlirstack.schedules.cuda.instructions.mbarrier import Stage
 from mlirstack.schedules.cuda.instructions.tensor_core import OPERANDS, lane_of
+from mlirstack.schedules.cuda.instructions.warpgroup import SWIZZLE, WARPGROUP, WGMMA_ROWS
 from mlirstack.schedules.cuda.kernel import Kernel
 from mlirstack.schedules.cuda.product.epilogue import pack_pair
 from mlirstack.schedules.cuda.values import Float, Int
@@ -48,18 +49,18 @@ def _write(block: Block) -> None:
     def initialize() -> None:
         for ring in (block.query_ring, block.key_ring, block.value_ring):
             ring.initialize()
-        hopper.publish_barriers()
+        mbarrier.publish_barriers()
 
     kernel.when(thread.equals(0), initialize)
     kernel.barrier()
     producer, consumer = _REGISTERS[block.plan.consumers, block.plan.blocks]
 
     def produce() -> None:
-        hopper.set_registers(producer, more=False)
+        warpgroup.set_registers(producer, more=False)
         kernel.when(thread.equals(0), lambda: _produce(block))
 
     def consume() -> None:
-        hopper.set_registers(consumer, more=True)
+        warpgroup.set_registers(consumer, more=True)
         _Consumer(block, thread).run()
 
     kernel.either(thread < WARPGROUP, produce, consume)
@@ -100,10 +101,10 @@ def _produce(block: Block) -> None:
 
 def _copy(kernel: Kernel, operand: TiledOperand, size: int, target: Any, where: tuple[Int, Int], barrier: Any) -> None:
     """All chunks of a tile at a row of a (batch, head); ``size``: their bytes."""
-    hopper.arrive_expecting(kernel, barrier, size)
+    mbarrier.arrive_expecting(kernel, barrier, size)
     for chunk in range(size // (operand.box_rows * SWIZZLE)):
         place = kernel.offset(target, chunk * operand.box_rows * SWIZZLE)
-        hopper.tensor_load(kernel, place, operand.tensor_map, operand.coordinates(kernel, chunk, *where), barrier)
+        tma.tensor_load(kernel, place, operand.tensor_map, operand.coordinates(kernel, chunk, *where), barrier)
 
 
 # -------------------------------------------------------------------------------------------------------------- consumer
@@ -139,7 +140,7 @@ class _Consumer:
         self.number = thread // WARPGROUP - 1
         self.is_first = (thread % WARPGROUP).equals(0)
         self.lane, self.warp = lane_of(thread), (thread % WARPGROUP) // 32
-        self.base = hopper.shared_address(self.kernel, block.shared)
+        self.base = shared_memory.shared_address(self.kernel, block.shared)
         self.own_rows = self.number * (WGMMA_ROWS * SWIZZLE)  # bytes to this consumer's rows in a chunk of Q and of O
 
     def run(self) -> None:
@@ -147,7 +148,7 @@ class _Consumer:
         if self.plan.ordered:
             self.kernel.when(self.number.equals(0), lambda: self._let_follow(self.number))
         self.block.for_each_tile([self.kernel.integer(0)] * 4, self._tile)
-        self.kernel.when(self.is_first, lambda: hopper.wait_stores(0))
+        self.kernel.when(self.is_first, lambda: tma.wait_stores(0))
 
     def _tile(self, tile: Tile, index: Int, phase: Int, query_index: Int, query_phase: Int) -> Sequence[Int]:
         block, kernel = self.block, self.kernel
@@ -208,7 +209,7 @@ class _Consumer:
             stage = block.key_ring.next(last.stage)
             block.key_ring.wait_full(stage)
             if self.plan.ordered:
-                hopper.named_barrier(kernel, self.number + _TURNS, 2 * WARPGROUP)
+                warpgroup.named_barrier(kernel, self.number + _TURNS, 2 * WARPGROUP)
             products = self._products(stage, self.plan.keys)
             block.value_ring.wait_full(last.stage)
             sums = self._weighted(last)
@@ -226,47 +227,47 @@ class _Consumer:
 
     def _let_follow(self, consumer: Int) -> None:
         """It is this consumer's turn to start products."""
-        hopper.arrive_at_named_barrier(self.kernel, consumer + _TURNS, 2 * WARPGROUP)
+        warpgroup.arrive_at_named_barrier(self.kernel, consumer + _TURNS, 2 * WARPGROUP)
 
     def _products(self, stage: Stage, keys: int) -> Any:
         """Start Q Kᵀ of this consumer's rows and the first ``keys`` keys in a buffer."""
         plan, width = self.plan, self.plan.attention.width
-        query = hopper.matrix_descriptor(self.base + (self.query.index * plan.query_bytes + self.own_rows), 16)
-        key = hopper.matrix_descriptor(self.base + (stage.index * plan.key_bytes + self.block.key_offset), 16)
-        products = hopper.undefined_accumulators(keys // 2)
-        hopper.wgmma_fence()
+        query = warpgroup.matrix_descriptor(self.base + (self.query.index * plan.query_bytes + self.own_rows), 16)
+        key = warpgroup.matrix_descriptor(self.base + (stage.index * plan.key_bytes + self.block.key_offset), 16)
+        products = warpgroup.undefined_accumulators(keys // 2)
+        warpgroup.wgmma_fence()
         for column in range(0, width, _STEP):
             chunk, step = divmod(column, CHUNK)
             left, right = (
                 descriptor + ((chunk * rows * SWIZZLE + step // _STEP * _STEP_BYTES) >> 4)
                 for descriptor, rows in ((query, plan.rows), (key, plan.keys))
             )
-            products = hopper.wgmma(products, left, right, keys, self.operands, (True, True), fresh=column == 0)
-        hopper.wgmma_commit()
+            products = warpgroup.wgmma(products, left, right, keys, self.operands, (True, True), fresh=column == 0)
+        warpgroup.wgmma_commit()
         return products
 
     def _weighted(self, running: _Running) -> Any:
         """Start adding the weighted rows of V in a buffer."""
         plan = self.plan
-        value = hopper.matrix_descriptor(
+        value = warpgroup.matrix_descriptor(
             self.base + (running.stage.index * plan.value_bytes + self.block.value_offset), plan.keys * SWIZZLE
         )
-        sums = hopper.accumulators_of([value.value for value in running.sums])
-        hopper.wgmma_fence()
+        sums = warpgroup.accumulators_of([value.value for value in running.sums])
+        warpgroup.wgmma_fence()
         for step in range(plan.keys // _STEP):
             weights, rows = running.weights[4 * step : 4 * step + 4], value + step * (_KEY_STEP_BYTES >> 4)
-            sums = hopper.wgmma_registers(
+            sums = warpgroup.wgmma_registers(
                 self.kernel, sums, weights, rows, plan.attention.value_width, self.operands, k_major=False
             )
-        hopper.wgmma_commit()
+        warpgroup.wgmma_commit()
         return sums
 
     def _finished(self, struct: Any, columns: int, pending: int) -> list[Float]:
         """The values of accumulators once at most ``pending`` younger groups of wgmmas are unfinished."""
-        hopper.wgmma_wait(pending)
+        warpgroup.wgmma_wait(pending)
         count = columns // 2
-        pinned = hopper.pin(self.kernel, struct, count, self.operands)
-        return [Float(value) for value in hopper.accumulator_values(self.kernel, pinned, count, self.operands)]
+        pinned = warpgroup.pin(self.kernel, struct, count, self.operands)
+        return [Float(value) for value in warpgroup.accumulator_values(self.kernel, pinned, count, self.operands)]
 
     def _scores(self, products: list[Float], number: Int, *, edges: bool) -> list[list[Float]]:
         """The scores of tile ``number`` of keys, per row."""
@@ -278,15 +279,15 @@ class _Consumer:
 
     def _release(self, barrier: Any) -> None:
         """One arrival for the whole warpgroup: all its wgmmas on the buffer have finished when its first thread is here."""
-        self.kernel.when(self.is_first, lambda: hopper.arrive(barrier))
+        self.kernel.when(self.is_first, lambda: mbarrier.arrive(barrier))
 
     # ---------------------------------------------------------------------------------------------------------- output
 
     def _store(self, tile: Tile, sums: list[Float], factors: list[Float]) -> None:
         """Divide, round, gather the rows in shared memory, and let the copy engine write what lies inside the output."""
         kernel, plan, barrier = self.kernel, self.plan, self.number + 1
-        kernel.when(self.is_first, lambda: hopper.wait_stores(0))  # the last tile's rows have left shared memory
-        hopper.named_barrier(kernel, barrier, WARPGROUP)
+        kernel.when(self.is_first, lambda: tma.wait_stores(0))  # the last tile's rows have left shared memory
+        warpgroup.named_barrier(kernel, barrier, WARPGROUP)
         own = self.own_rows + self.plan.output_offset
         groups = [[fragment_rows(sums)[row][2 * j : 2 * j + 2] for row in range(ROWS)] for j in range(len(sums) // 4)]
         row_bytes = (self.warp * 16 + self.lane % 16) * SWIZZLE
@@ -299,19 +300,19 @@ class _Consumer:
             chunk, column = divmod(first, CHUNK // 8)
             swizzled = (self.lane // 16 + column) ^ (self.lane % 8)
             place = own + chunk * plan.rows * SWIZZLE + row_bytes + swizzled * 16
-            hopper.store_matrix(kernel.offset(self.block.shared, place), registers)
-        hopper.fence_shared()
-        hopper.named_barrier(kernel, barrier, WARPGROUP)
+            shared_memory.store_matrix(kernel.offset(self.block.shared, place), registers)
+        tma.fence_shared()
+        warpgroup.named_barrier(kernel, barrier, WARPGROUP)
 
         def write() -> None:
             row = tile.first_row + self.number * WGMMA_ROWS
             for chunk in range(plan.output_bytes // (plan.rows * SWIZZLE)):
                 source = kernel.offset(self.block.shared, own + chunk * plan.rows * SWIZZLE)
                 where = self.block.output.coordinates(kernel, chunk, row, tile.batch)
-                hopper.tensor_store(self.block.output.tensor_map, source, where)
-            hopper.commit_stores()
+                tma.tensor_store(self.block.output.tensor_map, source, where)
+            tma.commit_stores()
             if plan.output_in_query:
-                hopper.wait_stores(0)
-                hopper.arrive(self.block.query_ring.empty(self.query.index))
+                tma.wait_stores(0)
+                mbarrier.arrive(self.block.query_ring.empty(self.query.index))
 
         kernel.when(self.is_first, write)

@@ -14,7 +14,7 @@ from mlirstack.bindings import dialect
 from mlirstack.schedules.cuda.convolution.image_axes import Axis
 from mlirstack.schedules.cuda.convolution.windows import WindowProduct
 from mlirstack.schedules.cuda.graph import Tensor
-from mlirstack.schedules.cuda.instructions import hopper
+from mlirstack.schedules.cuda.instructions import warpgroup
 from mlirstack.schedules.cuda.instructions.tensor_core import Operands
 from mlirstack.schedules.cuda.kernel import TensorMapLayout
 from mlirstack.schedules.cuda.product.contraction import Contraction, Matrix, Product
@@ -47,7 +47,7 @@ class WindowCopies:
     @property
     def step_channels(self) -> int:
         """Channels of a step of K: 128 bytes."""
-        return hopper.SWIZZLE * 8 // self.operands.bits
+        return warpgroup.SWIZZLE * 8 // self.operands.bits
 
     @property
     def blocks(self) -> int:
@@ -129,7 +129,7 @@ class WindowProducer(Producer):
         if source.shared:  # this block's half of the rows, for both blocks
             rows = source.rows // 2
             row = row + source.shared.half * rows
-            target = target + source.shared.half * (rows * hopper.SWIZZLE)
+            target = target + source.shared.half * (rows * warpgroup.SWIZZLE)
         tap, channel = step // copies.blocks, step % copies.blocks * copies.step_channels
         barrier = block.ring.full(stage)
         if source is self._left:

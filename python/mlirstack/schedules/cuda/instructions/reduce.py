@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mlirstack.bindings import dialect, ir
-from mlirstack.schedules.cuda.instructions import hopper, vectors
+from mlirstack.schedules.cuda.instructions import mbarrier, shared_memory, vectors
 from mlirstack.schedules.cuda.values import Int, Number
 
 if TYPE_CHECKING:
@@ -135,11 +135,11 @@ class ClusterReducer:
 
         def initialize() -> None:
             for half in range(2):
-                hopper.initialize_barrier(self._kernel, self._kernel.offset(self._barriers, 8 * half), 1)
-            hopper.publish_barriers()
+                mbarrier.initialize_barrier(self._kernel, self._kernel.offset(self._barriers, 8 * half), 1)
+            mbarrier.publish_barriers()
 
         self._kernel.when(self._kernel.thread().equals(0), initialize)
-        hopper.cluster_barrier(aligned=True)
+        shared_memory.cluster_barrier(aligned=True)
 
     def __call__(self, values: Sequence[Any], combine: Combine, number: Number = 0) -> list[Any]:
         """As :meth:`BlockReducer.__call__`, of all threads of the cluster."""
@@ -153,20 +153,24 @@ class ClusterReducer:
             return kernel.offset(self._gathered, block * (8 * self._values) + at)
 
         def tell() -> None:
-            rank, there = hopper.block_in_cluster(kernel), hopper.of_block(barrier, thread)
+            rank, there = shared_memory.block_in_cluster(kernel), shared_memory.of_block(barrier, thread)
             for position, parts in enumerate(words):
                 for at, word in enumerate(parts):
-                    hopper.store_remote_word(kernel, word, hopper.of_block(place(position, rank, at), thread), there)
+                    shared_memory.store_remote_word(
+                        kernel, word, shared_memory.of_block(place(position, rank, at), thread), there
+                    )
 
         size = 4 * self._cluster * sum(len(parts) for parts in words)
-        kernel.when(thread.equals(0), lambda: hopper.arrive_expecting(kernel, barrier, size))
+        kernel.when(thread.equals(0), lambda: mbarrier.arrive_expecting(kernel, barrier, size))
         kernel.when(thread < self._cluster, tell)
-        hopper.wait(kernel, barrier, phase)
+        mbarrier.wait(kernel, barrier, phase)
         kinds = [value.type for value in values]
         blocks = [
             [
                 from_words(
-                    kernel, [hopper.load_shared_word(kernel, place(at, block, n)) for n in range(len(words[at]))], kind
+                    kernel,
+                    [shared_memory.load_shared_word(kernel, place(at, block, n)) for n in range(len(words[at]))],
+                    kind,
                 )
                 for at, kind in enumerate(kinds)
             ]

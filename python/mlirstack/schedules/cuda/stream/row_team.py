@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mlirstack.schedules.cuda.instructions import hopper, vectors
+from mlirstack.schedules.cuda.instructions import shared_memory, vectors
 from mlirstack.schedules.cuda.instructions.reduce import WARP, BlockReducer, ClusterReducer, Combine, across_lanes
 from mlirstack.schedules.cuda.kernel import Kernel
 from mlirstack.schedules.cuda.stream.bindings import Bindings
@@ -102,7 +102,7 @@ class RowTeam:
             team, self.member = thread % shape.teams, thread // shape.teams
         block = kernel.block_index()
         if shape.cluster > 1:
-            block, self.member = block // shape.cluster, thread + hopper.block_in_cluster(kernel) * shape.threads
+            block, self.member = block // shape.cluster, thread + shared_memory.block_in_cluster(kernel) * shape.threads
         self.aligned = self._alignment()
         return block if shape.teams == 1 else block * shape.teams + team
 

@@ -13,8 +13,8 @@ from typing import Any
 from mlirstack.schedules.cuda.device import Device
 from mlirstack.schedules.cuda.emitter import Parameters
 from mlirstack.schedules.cuda.graph import KernelGraph
-from mlirstack.schedules.cuda.instructions.hopper import SWIZZLE, WGMMA_ROWS
 from mlirstack.schedules.cuda.instructions.tensor_core import Operands
+from mlirstack.schedules.cuda.instructions.warpgroup import SWIZZLE, WGMMA_ROWS
 from mlirstack.schedules.cuda.product.gemm_mma import operands_of
 from mlirstack.schedules.cuda.product.pair_groups import pair_groups
 from mlirstack.schedules.cuda.product.paired import Pair, match_pair

@@ -14,8 +14,8 @@ from typing import Any
 from mlirstack.schedules.cuda.device import Device
 from mlirstack.schedules.cuda.emitter import Parameters
 from mlirstack.schedules.cuda.graph import KernelGraph
-from mlirstack.schedules.cuda.instructions.hopper import SWIZZLE
 from mlirstack.schedules.cuda.instructions.tensor_core import Operands
+from mlirstack.schedules.cuda.instructions.warpgroup import SWIZZLE
 from mlirstack.schedules.cuda.product.contraction import Contraction, match_contraction
 from mlirstack.schedules.cuda.product.gemm_mma import operands_of
 from mlirstack.schedules.cuda.product.gemv import WARPS, StreamedProduct, Streaming

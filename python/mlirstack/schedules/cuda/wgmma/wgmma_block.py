@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mlirstack.schedules.cuda.instructions import hopper
-from mlirstack.schedules.cuda.instructions.hopper import Ring, Stage
+from mlirstack.schedules.cuda.instructions import mbarrier, shared_memory, tma, warpgroup
+from mlirstack.schedules.cuda.instructions.mbarrier import Ring, Stage
 from mlirstack.schedules.cuda.kernel import Kernel
 from mlirstack.schedules.cuda.values import Int, Number
 from mlirstack.schedules.cuda.wgmma.raster import Place, Raster
@@ -35,7 +35,7 @@ class WgmmaBlock:
         self.tile = tile
         self.shared = kernel.shared()
         self.thread = kernel.thread()
-        self.rank = hopper.block_in_cluster(kernel) if tile.cluster > 1 else kernel.integer(0)
+        self.rank = shared_memory.block_in_cluster(kernel) if tile.cluster > 1 else kernel.integer(0)
         # Blocks that share the K of a tile are neighbours in the cluster; those of the tile below follow, then on the right.
         self.part = self.rank % tile.split if tile.multicast != "none" else self.rank
         place = self.rank // tile.split
@@ -54,26 +54,26 @@ class WgmmaBlock:
         def initialize() -> None:
             self.ring.initialize()
             for consumer in range(tile.consumers if tile.split > 1 else 0):
-                hopper.initialize_barrier(kernel, self.arrived(kernel.integer(consumer)), 1)
-            hopper.publish_barriers()
+                mbarrier.initialize_barrier(kernel, self.arrived(kernel.integer(consumer)), 1)
+            mbarrier.publish_barriers()
             for tensor_map in tensor_maps:
-                hopper.prefetch_tensor_map(tensor_map)
+                tma.prefetch_tensor_map(tensor_map)
             if tile.split > 1:
                 self._expect_sums()
 
-        kernel.when(hopper.is_first_thread(self.thread), initialize)
+        kernel.when(warpgroup.is_first_thread(self.thread), initialize)
         kernel.barrier()
         if tile.cluster > 1:
-            hopper.cluster_barrier(aligned=True)
+            shared_memory.cluster_barrier(aligned=True)
 
     def end(self) -> None:
         """Leave when no neighbour writes here any more."""
         if self.tile.cluster > 1:
-            hopper.cluster_barrier(aligned=False)
+            shared_memory.cluster_barrier(aligned=False)
 
     def arrived(self, consumer: Int) -> Any:
         """The barrier on which the sums of the cluster's other blocks count."""
-        return self.kernel.offset(self.shared, consumer * hopper.BARRIER_BYTES + self.problem.arrivals)
+        return self.kernel.offset(self.shared, consumer * mbarrier.BARRIER_BYTES + self.problem.arrivals)
 
     def _expect_sums(self) -> None:
         """Announce the sums that each warpgroup gets from the other blocks; their number may depend on the block."""
@@ -84,7 +84,7 @@ class WgmmaBlock:
             if size != sizes[0]:
                 expected = self.part.equals(block).select(kernel.integer(size), expected)
         for consumer in range(tile.consumers):
-            hopper.arrive_expecting(kernel, self.arrived(kernel.integer(consumer)), expected)
+            mbarrier.arrive_expecting(kernel, self.arrived(kernel.integer(consumer)), expected)
 
     def each_tile(self, first: Int, step: Int | int, stage: Stage, body: Callable[[Int, Int, Int], Sequence[Any]]) -> None:
         """``body(tile, stage's index, its phase)`` for the cluster's tiles; it returns the next stage's index and phase.

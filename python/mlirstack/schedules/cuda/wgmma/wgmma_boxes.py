@@ -12,8 +12,8 @@ from functools import partial
 from typing import Any
 
 from mlirstack.bindings import dialect
-from mlirstack.schedules.cuda.instructions import hopper, vectors
-from mlirstack.schedules.cuda.instructions.hopper import SWIZZLE
+from mlirstack.schedules.cuda.instructions import shared_memory, vectors, warpgroup
+from mlirstack.schedules.cuda.instructions.warpgroup import SWIZZLE
 from mlirstack.schedules.cuda.kernel import Kernel
 from mlirstack.schedules.cuda.product.epilogue import Tile, pack_pair
 from mlirstack.schedules.cuda.values import Int, Number
@@ -86,7 +86,7 @@ def _write_16(
     for group in range(0, len(groups), 2):
         registers = [pack_pair(kernel, *run) for halves in groups[group : group + 2] for run in halves]
         chunk = _swizzled((lane >> 4) + (first + group), row)
-        hopper.store_matrix(kernel.offset(line, chunk), registers)
+        shared_memory.store_matrix(kernel.offset(line, chunk), registers)
 
 
 def _write_32(kernel: Kernel, thread: Thread, buffer: Any, groups: Sequence[Sequence[Run]], first: int) -> None:
@@ -191,4 +191,4 @@ class RowStores:
         kernel.when(start, lambda: kernel.store(element(kernel.integer(0)), target))
 
     def _meet(self) -> None:
-        hopper.named_barrier(self._kernel, self._thread.warpgroup + 1, hopper.WARPGROUP)
+        warpgroup.named_barrier(self._kernel, self._thread.warpgroup + 1, warpgroup.WARPGROUP)

@@ -12,8 +12,8 @@ from math import ceil
 
 from mlirstack.schedules.cuda.device import Device
 from mlirstack.schedules.cuda.instructions import vectors
-from mlirstack.schedules.cuda.instructions.hopper import SWIZZLE, WGMMA_ROWS
 from mlirstack.schedules.cuda.instructions.tensor_core import Operands
+from mlirstack.schedules.cuda.instructions.warpgroup import SWIZZLE, WGMMA_ROWS
 from mlirstack.schedules.cuda.product.contraction import Contraction
 from mlirstack.schedules.cuda.product.padded_factor import copied_bytes
 from mlirstack.schedules.cuda.wgmma.wgmma_tile import WgmmaProblem, WgmmaTile

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from mlirstack.schedules.cuda.instructions import hopper
-from mlirstack.schedules.cuda.instructions.hopper import Stage
+from mlirstack.schedules.cuda.instructions import mbarrier, shared_memory, warpgroup
+from mlirstack.schedules.cuda.instructions.mbarrier import Stage
 from mlirstack.schedules.cuda.product.epilogue import Epilogue
 from mlirstack.schedules.cuda.values import Int
 from mlirstack.schedules.cuda.wgmma.raster import Place
@@ -23,7 +23,7 @@ from mlirstack.schedules.cuda.wgmma.wgmma_fragments import RegisterLoop
 from mlirstack.schedules.cuda.wgmma.wgmma_store import StoreTile
 
 _TURN = 4  # the named barrier of consumer c's turn is 4 + c; 1 to 3 are the stores'
-_PAIR = 2 * hopper.WARPGROUP
+_PAIR = 2 * warpgroup.WARPGROUP
 
 
 class Consumer:
@@ -31,7 +31,7 @@ class Consumer:
 
     def __init__(self, block: WgmmaBlock, epilogue: Epilogue, output_maps: Sequence[Any], number: Int) -> None:
         tile = block.tile
-        own = block.thread % hopper.WARPGROUP
+        own = block.thread % warpgroup.WARPGROUP
         self._block = block
         self._kernel = block.kernel
         self._epilogue = epilogue
@@ -39,8 +39,8 @@ class Consumer:
         part = block.kernel.integer(0) if tile.pingpong else number
         down, across = part // tile.warpgroups[1], part % tile.warpgroups[1]
         # Where this warpgroup's part begins, in the factors of a tile and in its results.
-        self._left_row, self._right_row = down * (tile.blocks * hopper.WGMMA_ROWS), across * tile.warpgroup_columns
-        self._row = down * (block.problem.result_blocks * hopper.WGMMA_ROWS)
+        self._left_row, self._right_row = down * (tile.blocks * warpgroup.WGMMA_ROWS), across * tile.warpgroup_columns
+        self._row = down * (block.problem.result_blocks * warpgroup.WGMMA_ROWS)
         self._column = across * block.problem.warpgroup_columns
         self._store = StoreTile(block.kernel, block.problem, output_maps, self._thread, block.shared)
 
@@ -73,14 +73,14 @@ class Consumer:
     # ------------------------------------------------------------------------------------------------------------- turns
 
     def _begin_turn(self) -> None:
-        hopper.named_barrier(self._kernel, self._thread.warpgroup + _TURN, _PAIR)
+        warpgroup.named_barrier(self._kernel, self._thread.warpgroup + _TURN, _PAIR)
 
     def _end_turn(self, number: Int) -> None:
         """Let the other consumer multiply.
 
         Not only for speed: a consumer that waited for a stage several rounds ahead would take an old parity for the new one.
         """
-        hopper.arrive_at_named_barrier(self._kernel, (_TURN + 1) - number, _PAIR)
+        warpgroup.arrive_at_named_barrier(self._kernel, (_TURN + 1) - number, _PAIR)
 
     def _skip(self, stage: Stage) -> Stage:
         """The stage after the other consumer's tile."""
@@ -94,14 +94,14 @@ class Consumer:
         """The main loop of a tile: the next stage, and the accumulators of each block of 64 rows."""
         kernel, block, ring = self._kernel, self._block, self._block.ring
         problem, tile = block.problem, block.tile
-        base = hopper.shared_address(kernel, block.shared)
-        left = base + self._left_row * hopper.SWIZZLE
-        right = base + self._right_row * hopper.SWIZZLE + problem.left_bytes
+        base = shared_memory.shared_address(kernel, block.shared)
+        left = base + self._left_row * warpgroup.SWIZZLE
+        right = base + self._right_row * warpgroup.SWIZZLE + problem.left_bytes
         low, high = block.k_range()
         if problem.left_in_registers:
-            loop = RegisterLoop(block, self._thread, self._left_row * hopper.SWIZZLE, right)
+            loop = RegisterLoop(block, self._thread, self._left_row * warpgroup.SWIZZLE, right)
             after, structs = loop.run(stage, low, high, self._release)
-            return after, [hopper.accumulator_values(kernel, s, tile.accumulators, problem.operands) for s in structs]
+            return after, [warpgroup.accumulator_values(kernel, s, tile.accumulators, problem.operands) for s in structs]
         ahead = tile.groups_ahead
 
         def step(number: Int, index: Int, phase: Int, *sums: Any) -> Sequence[Any]:
@@ -109,22 +109,22 @@ class Consumer:
             ring.wait_full(here)
             offset = index * problem.stage_bytes
             results = self._multiply_stage(left + offset, right + offset, sums)
-            hopper.wgmma_commit()
-            hopper.wgmma_wait(ahead)
+            warpgroup.wgmma_commit()
+            warpgroup.wgmma_wait(ahead)
             kernel.when(number >= low + ahead, lambda: self._release(ring.before(here, ahead)))
             following = ring.next(here)
             return following.index, following.phase, *results
 
-        zeros = [hopper.zero_accumulators(kernel, tile.accumulators, problem.operands) for _ in range(tile.blocks)]
+        zeros = [warpgroup.zero_accumulators(kernel, tile.accumulators, problem.operands) for _ in range(tile.blocks)]
         index, phase, *sums = kernel.loop(low, high, 1, [stage.index, stage.phase, *zeros], step)
-        hopper.wgmma_finish()
+        warpgroup.wgmma_finish()
         after = Stage(index, phase)
         for distance in range(ahead, 0, -1):
             if distance == 1:
                 self._release(ring.before(after, 1))
             else:
                 kernel.when(high - low >= distance, partial(self._release, ring.before(after, distance)))
-        return after, [hopper.accumulator_values(kernel, s, tile.accumulators, problem.operands) for s in sums]
+        return after, [warpgroup.accumulator_values(kernel, s, tile.accumulators, problem.operands) for s in sums]
 
     def _multiply_stage(self, left: Int, right: Int, sums: Sequence[Any]) -> list[Any]:
         """All wgmmas of a stage."""
@@ -132,16 +132,16 @@ class Consumer:
         count, operands = tile.accumulators, problem.operands
         lefts, rights = problem.left_shared, problem.right_shared
         descriptors = [
-            lefts.descriptor(kernel, left + lefts.row_offset(block * hopper.WGMMA_ROWS)) for block in range(tile.blocks)
+            lefts.descriptor(kernel, left + lefts.row_offset(block * warpgroup.WGMMA_ROWS)) for block in range(tile.blocks)
         ]
         other = rights.descriptor(kernel, right)
-        results = [hopper.pin(kernel, s, count, operands) for s in sums] if tile.blocks > 1 else list(sums)
-        hopper.wgmma_fence()
+        results = [warpgroup.pin(kernel, s, count, operands) for s in sums] if tile.blocks > 1 else list(sums)
+        warpgroup.wgmma_fence()
         layout = (lefts.k_major, rights.k_major)
         for block, descriptor in enumerate(descriptors):
-            for part in range(hopper.SWIZZLE // hopper.WGMMA_BYTES):
+            for part in range(warpgroup.SWIZZLE // warpgroup.WGMMA_BYTES):
                 a, b = lefts.advanced(descriptor, part), rights.advanced(other, part)
-                results[block] = hopper.wgmma(results[block], a, b, tile.warpgroup_columns, operands, layout)
+                results[block] = warpgroup.wgmma(results[block], a, b, tile.warpgroup_columns, operands, layout)
         return results
 
     def _release(self, stage: Int) -> None:
@@ -149,9 +149,11 @@ class Consumer:
         kernel, barrier, number = self._kernel, self._block.ring.empty(stage), self._thread.number
         block = self._block
         if block.tile.multicast == "none":
-            kernel.when(hopper.is_first_thread(number), lambda: hopper.arrive(barrier))
+            kernel.when(warpgroup.is_first_thread(number), lambda: mbarrier.arrive(barrier))
         else:
-            kernel.when(number < block.tile.writers, lambda: hopper.arrive(hopper.of_block(barrier, block.partner(number))))
+            kernel.when(
+                number < block.tile.writers, lambda: mbarrier.arrive(shared_memory.of_block(barrier, block.partner(number)))
+            )
 
     # -------------------------------------------------------------------------------------------------------------- tile
 

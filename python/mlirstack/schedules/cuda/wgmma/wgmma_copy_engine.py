@@ -13,9 +13,9 @@ from functools import partial
 from typing import Any
 
 from mlirstack.bindings import ir
-from mlirstack.schedules.cuda.instructions import hopper, tensor_core
-from mlirstack.schedules.cuda.instructions.hopper import SharedOperand
+from mlirstack.schedules.cuda.instructions import shared_memory, tensor_core, tma, warpgroup
 from mlirstack.schedules.cuda.instructions.tensor_core import CHUNK, Operands, SharedTile
+from mlirstack.schedules.cuda.instructions.warpgroup import SharedOperand
 from mlirstack.schedules.cuda.kernel import Kernel
 from mlirstack.schedules.cuda.product.copies import Copies, GatheredCopies, LineCopies, RowContiguousCopies
 from mlirstack.schedules.cuda.product.factors import Factor
@@ -38,12 +38,12 @@ class WgmmaCopyTile:
     @property
     def threads(self) -> int:
         """Threads of a block."""
-        return self.warpgroups * hopper.WARPGROUP
+        return self.warpgroups * warpgroup.WARPGROUP
 
     @property
     def blocks(self) -> int:
         """Blocks of 64 rows of a warpgroup."""
-        return self.rows // (hopper.WGMMA_ROWS * self.warpgroups)
+        return self.rows // (warpgroup.WGMMA_ROWS * self.warpgroups)
 
     @property
     def accumulators(self) -> int:
@@ -53,7 +53,7 @@ class WgmmaCopyTile:
     @property
     def memory(self) -> Stages:
         """The stages in shared memory."""
-        return Stages(self.stages, self.rows * hopper.SWIZZLE, self.columns * hopper.SWIZZLE)
+        return Stages(self.stages, self.rows * warpgroup.SWIZZLE, self.columns * warpgroup.SWIZZLE)
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class WgmmaCopyEngine(TensorCoreEngine[WgmmaCopyTile]):
     @property
     def k(self) -> int:
         """Elements of K in a stage: 128 bytes."""
-        return hopper.SWIZZLE * 8 // self.operands.bits
+        return warpgroup.SWIZZLE * 8 // self.operands.bits
 
     def run(
         self,
@@ -95,7 +95,7 @@ class WgmmaCopyEngine(TensorCoreEngine[WgmmaCopyTile]):
             copies = RowContiguousCopies(layout, rows, self.k, threads, target, checks_k=padded_k != layout.k)
             return copies, SharedOperand(self.operands, k_major=False)
         shared, lines = SharedOperand(self.operands, k_major=True), factor.lines(rows, padded_k)
-        tile = SharedTile(rows, hopper.SWIZZLE)
+        tile = SharedTile(rows, warpgroup.SWIZZLE)
         along_k = layout is None or layout.k_major
         if along_k and not gathers(factor):
             return LineCopies(lines, rows, self.k, size, width, threads, partial(_along_k, tile, width)), shared
@@ -104,11 +104,11 @@ class WgmmaCopyEngine(TensorCoreEngine[WgmmaCopyTile]):
         return GatheredCopies(lines, rows, self.k, element, CHUNK // size, threads, target, along_rows=along_rows), shared
 
     def _sums(self, blocks: Sequence[Sequence[Any]], thread: Int) -> Sums:
-        """Where a thread's accumulators belong: see :func:`hopper.wgmma`."""
-        own, lane = thread % hopper.WARPGROUP, thread & 31
-        row = thread // hopper.WARPGROUP * (self.tile.blocks * hopper.WGMMA_ROWS) + (own >> 5) * 16 + (lane >> 2)
+        """Where a thread's accumulators belong: see :func:`warpgroup.wgmma`."""
+        own, lane = thread % warpgroup.WARPGROUP, thread & 31
+        row = thread // warpgroup.WARPGROUP * (self.tile.blocks * warpgroup.WGMMA_ROWS) + (own >> 5) * 16 + (lane >> 2)
         pieces = [
-            (block * hopper.WGMMA_ROWS + 8 * half, 8 * j, tuple(values[4 * j + 2 * half : 4 * j + 2 * half + 2]))
+            (block * warpgroup.WGMMA_ROWS + 8 * half, 8 * j, tuple(values[4 * j + 2 * half : 4 * j + 2 * half + 2]))
             for block, values in enumerate(blocks)
             for j in range(self.tile.columns // 8)
             for half in range(2)
@@ -126,7 +126,7 @@ def _rows_contiguous(tile_k: int, width: int, k: Int, piece: Int) -> Int:
     """The same where rows are contiguous: blocks of 64 rows, each ``tile_k`` lines of 128 bytes."""
     per_chunk = CHUNK // width
     chunk = piece // per_chunk
-    block = SharedTile(tile_k, hopper.SWIZZLE)
+    block = SharedTile(tile_k, warpgroup.SWIZZLE)
     return chunk // 8 * block.bytes + block.offset(k, chunk % 8) + (piece % per_chunk) * width
 
 
@@ -154,45 +154,45 @@ class _Loop:
             if stage < k_tiles:
                 self._copy(first + stage, kernel.integer(stage))
             tensor_core.commit_copies()
-        zeros = [hopper.zero_accumulators(kernel, count, self._operands) for _ in range(self._tile.blocks)]
+        zeros = [warpgroup.zero_accumulators(kernel, count, self._operands) for _ in range(self._tile.blocks)]
         carried: list[Any] = [kernel.integer(0), kernel.integer(ahead), *zeros]
         if k_tiles > ahead:
             carried = kernel.loop(0, k_tiles - ahead, 1, carried, lambda i, *c: self._body(c, first + i + ahead))
         carried = kernel.loop(0, min(ahead, k_tiles), 1, carried, lambda i, *c: self._body(c, None))
-        hopper.wgmma_finish()
+        warpgroup.wgmma_finish()
         kernel.barrier()
-        return [hopper.accumulator_values(kernel, s, count, self._operands) for s in carried[2:]]
+        return [warpgroup.accumulator_values(kernel, s, count, self._operands) for s in carried[2:]]
 
     def _body(self, carried: Sequence[Any], tile_ahead: Int | None) -> list[Any]:
         """One tile of K; starts the copy of ``tile_ahead`` (None: there is none left)."""
         read, write, *sums = carried
         tensor_core.wait_for_copies(self._ahead - 1)
-        hopper.fence_shared()
+        tma.fence_shared()
         self._kernel.barrier()
         sums = self._multiply(read, sums)
-        hopper.wgmma_commit()
+        warpgroup.wgmma_commit()
         if tile_ahead is not None:
             self._copy(tile_ahead, write)
         tensor_core.commit_copies()  # an empty group counts too
-        hopper.wgmma_wait(1)
+        warpgroup.wgmma_wait(1)
         return [self._next(read), self._next(write), *sums]
 
     def _multiply(self, slot: Int, sums: Sequence[Any]) -> list[Any]:
         kernel, tile, operands = self._kernel, self._tile, self._operands
-        base = hopper.shared_address(kernel, kernel.shared()) + slot * tile.memory.stage_bytes
-        group = kernel.thread() // hopper.WARPGROUP * (tile.blocks * hopper.WGMMA_ROWS)
+        base = shared_memory.shared_address(kernel, kernel.shared()) + slot * tile.memory.stage_bytes
+        group = kernel.thread() // warpgroup.WARPGROUP * (tile.blocks * warpgroup.WGMMA_ROWS)
         left, right = self._layouts
         b = right.descriptor(kernel, base + tile.memory.a_bytes)
-        results = [hopper.pin(kernel, s, tile.accumulators, operands) for s in sums] if tile.blocks > 1 else list(sums)
-        hopper.wgmma_fence()
+        results = [warpgroup.pin(kernel, s, tile.accumulators, operands) for s in sums] if tile.blocks > 1 else list(sums)
+        warpgroup.wgmma_fence()
         for block in range(tile.blocks):
             # 64 rows are 64 lines of 128 bytes, or one block of rows: the same number of bytes for either layout.
-            rows = base + group * hopper.SWIZZLE + block * hopper.WGMMA_ROWS * hopper.SWIZZLE
+            rows = base + group * warpgroup.SWIZZLE + block * warpgroup.WGMMA_ROWS * warpgroup.SWIZZLE
             a = left.descriptor(kernel, rows)
-            for part in range(hopper.SWIZZLE // hopper.WGMMA_BYTES):
+            for part in range(warpgroup.SWIZZLE // warpgroup.WGMMA_BYTES):
                 layout = (left.k_major, right.k_major)
                 at = left.advanced(a, part), right.advanced(b, part)
-                results[block] = hopper.wgmma(results[block], *at, tile.columns, operands, layout)
+                results[block] = warpgroup.wgmma(results[block], *at, tile.columns, operands, layout)
         return results
 
     def _copy(self, k_tile: Int, slot: Int) -> None:

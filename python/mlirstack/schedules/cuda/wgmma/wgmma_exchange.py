@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from mlirstack.schedules.cuda.instructions import hopper
+from mlirstack.schedules.cuda.instructions import mbarrier, shared_memory
 from mlirstack.schedules.cuda.values import Float, Int
 from mlirstack.schedules.cuda.wgmma.wgmma_block import WgmmaBlock
 from mlirstack.schedules.cuda.wgmma.wgmma_boxes import Thread
@@ -36,20 +36,22 @@ def _take_part(
     for other in range(tile.split):
         if other != rank and tile.owned(other):
             target = block.of_part(other)
-            barrier = hopper.of_block(block.arrived(thread.warpgroup), target)
+            barrier = shared_memory.of_block(block.arrived(thread.warpgroup), target)
             for number, piece in enumerate(tile.owned(other)):
                 place = _place(block, rank, other, number, thread)
-                hopper.store_remote(kernel, values[4 * piece : 4 * piece + 4], hopper.of_block(place, target), barrier)
+                shared_memory.store_remote(
+                    kernel, values[4 * piece : 4 * piece + 4], shared_memory.of_block(place, target), barrier
+                )
     owned = tile.owned(rank)
     if not owned:
         return
-    hopper.wait(kernel, block.arrived(thread.warpgroup), 0)
+    mbarrier.wait(kernel, block.arrived(thread.warpgroup), 0)
     finished: Pieces = []
     for number, piece in enumerate(owned):
         parts = [
             values[4 * piece : 4 * piece + 4]
             if other == rank
-            else hopper.load_shared(kernel, _place(block, other, rank, number, thread))
+            else shared_memory.load_shared(kernel, _place(block, other, rank, number, thread))
             for other in range(tile.split)
         ]
         finished.append((piece, [_sum(column) for column in zip(*parts, strict=True)]))

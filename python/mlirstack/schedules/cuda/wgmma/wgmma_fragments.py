@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from mlirstack.schedules.cuda.instructions import hopper, tensor_core
-from mlirstack.schedules.cuda.instructions.hopper import SWIZZLE, Stage
+from mlirstack.schedules.cuda.instructions import shared_memory, tensor_core, warpgroup
+from mlirstack.schedules.cuda.instructions.mbarrier import Stage
+from mlirstack.schedules.cuda.instructions.warpgroup import SWIZZLE
 from mlirstack.schedules.cuda.kernel import Kernel
 from mlirstack.schedules.cuda.values import Int
 from mlirstack.schedules.cuda.wgmma.wgmma_block import WgmmaBlock
@@ -38,10 +39,10 @@ def left_fragments(kernel: Kernel, block: WgmmaBlock, thread: Thread, tile: Int)
     first = (thread.warp & 1) * 2 + ((lane >> 4) & 1) * 4  # chunk
     # Rows 0 and 8 of the fragment for k and k + 4, in the order of its registers.
     chunks = [((first + half) ^ (k + ahead)) * 16 + ahead * SWIZZLE for ahead in (0, 4) for half in (0, 1)]
-    places = [hopper.shared_address(kernel, kernel.offset(block.shared, start + chunk)) for chunk in chunks]
+    places = [shared_memory.shared_address(kernel, kernel.offset(block.shared, start + chunk)) for chunk in chunks]
     return [
         [
-            hopper.load_word(kernel, place, number * 2 * size + part * _K * SWIZZLE)
+            shared_memory.load_word(kernel, place, number * 2 * size + part * _K * SWIZZLE)
             for part in range(PARTS)
             for place in places
         ]
@@ -59,7 +60,7 @@ class RegisterLoop:
     def run(self, stage: Stage, low: Int, high: Int, release: Any) -> tuple[Stage, list[Any]]:
         """The next stage, and the accumulators of each block of 64 rows; ``release`` gives a stage's buffer back."""
         kernel, block, ring, tile = self._kernel, self._block, self._block.ring, self._block.tile
-        zeros = [hopper.zero_accumulators(kernel, tile.accumulators, block.problem.operands) for _ in range(tile.blocks)]
+        zeros = [warpgroup.zero_accumulators(kernel, tile.accumulators, block.problem.operands) for _ in range(tile.blocks)]
         ring.wait_full(stage)
         fragments = self._rounded(self._load(stage.index))
 
@@ -69,13 +70,13 @@ class RegisterLoop:
             following = ring.next(here)
             ring.wait_full(following)
             fragments = self._load(following.index)
-            hopper.wgmma_wait(0)
+            warpgroup.wgmma_wait(0)
             release(index)
             return following.index, following.phase, *self._rounded(fragments), *sums
 
         index, phase, *values = kernel.loop(low, high - 1, 1, [stage.index, stage.phase, *fragments, *zeros], step)
         sums = self._multiply(index, values)
-        hopper.wgmma_finish()
+        warpgroup.wgmma_finish()
         release(index)
         return ring.next(Stage(index, phase)), sums
 
@@ -100,14 +101,14 @@ class RegisterLoop:
         fragments, sums = values[:count], list(values[count:])
         descriptor = shared.descriptor(kernel, self._right + stage * problem.stage_bytes)
         if tile.blocks > 1:
-            sums = [hopper.pin(kernel, s, tile.accumulators, operands) for s in sums]
-        hopper.wgmma_fence()
+            sums = [warpgroup.pin(kernel, s, tile.accumulators, operands) for s in sums]
+        warpgroup.wgmma_fence()
         for block in range(tile.blocks):
             for part in range(PARTS):
                 start = (block * PARTS + part) * REGISTERS
                 a, b = fragments[start : start + REGISTERS], shared.advanced(descriptor, part)
-                sums[block] = hopper.wgmma_registers(
+                sums[block] = warpgroup.wgmma_registers(
                     kernel, sums[block], a, b, tile.warpgroup_columns, operands, k_major=True
                 )
-        hopper.wgmma_commit()
+        warpgroup.wgmma_commit()
         return sums

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from mlirstack.schedules.cuda.device import Device
-from mlirstack.schedules.cuda.instructions import hopper
+from mlirstack.schedules.cuda.instructions import warpgroup
 from mlirstack.schedules.cuda.kernel import Kernel
 from mlirstack.schedules.cuda.product.epilogue import Epilogue
 from mlirstack.schedules.cuda.wgmma.wgmma_block import WgmmaBlock
@@ -51,16 +51,16 @@ def write_wgmma(
     with kernel.body():
         block = WgmmaBlock(kernel, problem, steps, clusters)
         block.begin([*maps, *(tensor_map for tensor_map in output_maps if tensor_map is not None)])
-        group = block.thread // hopper.WARPGROUP
+        group = block.thread // warpgroup.WARPGROUP
 
         def produce() -> None:
             if registers:
-                hopper.set_registers(registers[0], more=False)
-            kernel.when(hopper.is_first_thread(block.thread), copies.producer(block, maps).run)
+                warpgroup.set_registers(registers[0], more=False)
+            kernel.when(warpgroup.is_first_thread(block.thread), copies.producer(block, maps).run)
 
         def consume() -> None:
             if registers:
-                hopper.set_registers(registers[1], more=True)
+                warpgroup.set_registers(registers[1], more=True)
             Consumer(block, epilogue, output_maps, group - 1).run()
 
         kernel.either(group.equals(0), produce, consume)

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from mlirstack.schedules.cuda.instructions import hopper
-from mlirstack.schedules.cuda.instructions.hopper import SharedOperand, Stage
+from mlirstack.schedules.cuda.instructions import mbarrier, tma, warpgroup
+from mlirstack.schedules.cuda.instructions.mbarrier import Stage
+from mlirstack.schedules.cuda.instructions.warpgroup import SharedOperand
 from mlirstack.schedules.cuda.kernel import TensorMapLayout
 from mlirstack.schedules.cuda.product.contraction import Matrix
 from mlirstack.schedules.cuda.values import Int
@@ -69,7 +70,7 @@ class Producer:
         self._lefts, self._rights = [self._left], [self._right]
         if problem.other is not None:
             beside = self._lefts if problem.swapped else self._rights
-            further = beside[0].offset + beside[0].rows * hopper.SWIZZLE
+            further = beside[0].offset + beside[0].rows * warpgroup.SWIZZLE
             beside.append(replace(beside[0], matrix=problem.other, tensor_map=maps[2], offset=further))
 
     def run(self) -> None:
@@ -84,7 +85,7 @@ class Producer:
             def copy_step(step: Int, index: Int, phase: Int) -> Sequence[Any]:
                 stage = Stage(index, phase)
                 ring.wait_empty(stage)
-                hopper.arrive_expecting(kernel, ring.full(index), block.problem.stage_bytes)
+                mbarrier.arrive_expecting(kernel, ring.full(index), block.problem.stage_bytes)
                 for source in self._lefts:
                     self._copy(source, index, step, place.row, axes)
                 for source in self._rights:
@@ -110,7 +111,7 @@ class Producer:
         if source.shared:
             rows = source.rows // 2
             row = row + source.shared.half * rows
-            target = target + source.shared.half * (rows * hopper.SWIZZLE)
+            target = target + source.shared.half * (rows * warpgroup.SWIZZLE)
         self._load(source, target, [k, row, *batch], barrier)
 
     def _copy_columns(self, source: Source, target: Int, k: Int, row: Int, batch: list[Int], barrier: Any) -> None:
@@ -119,11 +120,11 @@ class Producer:
         boxes = source.rows // layout.block_rows // (2 if source.shared else 1)
         for number in range(boxes):
             box = source.shared.half * boxes + number if source.shared else self._block.kernel.integer(number)
-            place = target + box * (layout.tile_k * hopper.SWIZZLE)
+            place = target + box * (layout.tile_k * warpgroup.SWIZZLE)
             self._load(source, place, [row + box * layout.block_rows, k, *batch], barrier)
 
     def _load(self, source: Source, target: Int, coordinates: list[Int], barrier: Any, offsets: Sequence[Int] = ()) -> None:
         kernel = self._block.kernel
         place = kernel.offset(self._block.shared, target)
         mask = source.shared.mask if source.shared else None
-        hopper.tensor_load(kernel, place, source.tensor_map, coordinates, barrier, mask, offsets)
+        tma.tensor_load(kernel, place, source.tensor_map, coordinates, barrier, mask, offsets)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from itertools import product
 from typing import Any
 
-from mlirstack.schedules.cuda.instructions import hopper, vectors
+from mlirstack.schedules.cuda.instructions import tma, vectors, warpgroup
 from mlirstack.schedules.cuda.kernel import Kernel
 from mlirstack.schedules.cuda.product.epilogue import Tile
 from mlirstack.schedules.cuda.values import Int
@@ -52,7 +52,7 @@ class StoreTile:
             return
         self._boxes = 0
         columns = [column + (thread.column + group) for group in range(0, problem.warpgroup_columns, GROUP)]
-        first_rows = [row + block * hopper.WGMMA_ROWS for block in range(problem.result_blocks)]
+        first_rows = [row + block * warpgroup.WGMMA_ROWS for block in range(problem.result_blocks)]
         rows = [[first + (thread.row + half) for half in thread.halves] for first in first_rows]
         # One output needs no more than half a box at a time: fewer registers.  Boxes of several would be open at once.
         halved = len(self._maps) == 1 or problem.warpgroup_columns % STORE_COLUMNS
@@ -86,7 +86,7 @@ class StoreTile:
         thread, groups = self._thread, self._problem.warpgroup_columns // GROUP
         blocks = sorted({number // groups for number, _ in pieces})
         rows = {
-            block: [row + (thread.row + (block * hopper.WGMMA_ROWS + half)) for half in thread.halves] for block in blocks
+            block: [row + (thread.row + (block * warpgroup.WGMMA_ROWS + half)) for half in thread.halves] for block in blocks
         }
         used = sorted({number % groups for number, _ in pieces})
         columns = {group: [column + (thread.column + (group * GROUP + k)) for k in range(2)] for group in used}
@@ -113,7 +113,7 @@ class StoreTile:
     def finish(self) -> None:
         """Wait until shared memory may be given up."""
         if any(self._maps):
-            self._kernel.when(hopper.is_first_thread(self._thread.number), lambda: hopper.wait_stores(0))
+            self._kernel.when(warpgroup.is_first_thread(self._thread.number), lambda: tma.wait_stores(0))
 
     def _stage(
         self, output: int, runs: Sequence[Sequence[Run]], group: int, row: Int, column: Int, batch: Sequence[Int]
@@ -135,14 +135,14 @@ class StoreTile:
 
     def _send(self, output_map: Any, place: Sequence[Int]) -> None:
         """Let the copy engine store the box in hand."""
-        hopper.fence_shared()
+        tma.fence_shared()
         self._meet()
 
         def store() -> None:
-            hopper.tensor_store(output_map, self._buffer, place)
-            hopper.commit_stores()
+            tma.tensor_store(output_map, self._buffer, place)
+            tma.commit_stores()
 
-        self._kernel.when(hopper.is_first_thread(self._thread.number), store)
+        self._kernel.when(warpgroup.is_first_thread(self._thread.number), store)
 
     def _acquire(self) -> Any:
         """The next buffer, once the copy engine has read it.
@@ -153,11 +153,11 @@ class StoreTile:
         kernel, turn = self._kernel, self._boxes % STORE_BUFFERS
         restarts = self._boxes == 0 and self._boxes_of_tile % STORE_BUFFERS != 0
         pending = 0 if restarts else STORE_BUFFERS - 1
-        kernel.when(hopper.is_first_thread(self._thread.number), lambda: hopper.wait_stores(pending))
+        kernel.when(warpgroup.is_first_thread(self._thread.number), lambda: tma.wait_stores(pending))
         self._meet()
         self._boxes += 1
         own = self._thread.warpgroup * (STORE_BUFFERS * STORE_BUFFER) + (self._problem.stores + turn * STORE_BUFFER)
         return kernel.offset(self._shared, own)
 
     def _meet(self) -> None:
-        hopper.named_barrier(self._kernel, self._thread.warpgroup + 1, hopper.WARPGROUP)
+        warpgroup.named_barrier(self._kernel, self._thread.warpgroup + 1, warpgroup.WARPGROUP)

@@ -12,8 +12,9 @@ from typing import Any
 
 from mlirstack.schedules.cuda.device import Device
 from mlirstack.schedules.cuda.instructions import vectors
-from mlirstack.schedules.cuda.instructions.hopper import BARRIER_BYTES, SWIZZLE, WARPGROUP, WGMMA_ROWS, Ring, SharedOperand
+from mlirstack.schedules.cuda.instructions.mbarrier import BARRIER_BYTES, Ring
 from mlirstack.schedules.cuda.instructions.tensor_core import Operands
+from mlirstack.schedules.cuda.instructions.warpgroup import SWIZZLE, WARPGROUP, WGMMA_ROWS, SharedOperand
 from mlirstack.schedules.cuda.kernel import TensorMapLayout
 from mlirstack.schedules.cuda.product.access import Access
 from mlirstack.schedules.cuda.product.contraction import Contraction, Matrix
