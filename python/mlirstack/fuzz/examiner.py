@@ -30,19 +30,26 @@ class Examiner:
         return self
 
     def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the process."""
         self._worker.close()
 
-    def results(self, graphs: Sequence[GraphSpec | Drawn], target: str, dump: Path | None = None) -> list[Result]:
+    def results(
+        self, graphs: Sequence[GraphSpec | Drawn], target: str, dump: Path | None = None, *, route: str = "auto"
+    ) -> list[Result]:
         """The result of each of ``graphs`` on ``target``; ``dump`` is a directory for the stages."""
         self._asked += 1
         if self._asked % _GROUPS_PER_PROCESS == 0:
             self._worker.close()
         texts = [[g.seed, g.number] if isinstance(g, Drawn) else to_json(g) for g in graphs]
-        question = {"graphs": texts, "targets": [target], "dump": str(dump) if dump else None}
+        question = {"graphs": texts, "targets": [target], "route": route, "dump": str(dump) if dump else None}
         try:
             return [Result(**result) for result in self._worker.ask(question)[target]]
         except WorkerLostError as error:
             if len(graphs) == 1:
                 return [Result("died", error.message)]
             middle = len(graphs) // 2
-            return self.results(graphs[:middle], target) + self.results(graphs[middle:], target)
+            halves = (graphs[:middle], graphs[middle:])
+            return [result for half in halves for result in self.results(half, target, route=route)]

@@ -24,7 +24,7 @@ from mlirstack.fuzz.operations import (
     table,
 )
 from mlirstack.fuzz.spec import Call, GraphSpec, without_dead_code
-from mlirstack.fuzz.values import dtype_of
+from mlirstack.fuzz.values import dtype_of, widened
 
 MINIMUM_CALLS, MAXIMUM_CALLS = 3, 25
 _ATTEMPTS = 200  # operations tried for one graph; most fit
@@ -94,7 +94,7 @@ def _draw(picker: Picker, operation: Operation, name: str) -> Call | None:
     arguments = operation.pick(picker)
     if arguments is not None:
         call = arguments.call(name, operation.name)
-        result = _result(call, arguments.operands)
+        result = result_of(call, arguments.operands)
         if result is not None:
             picker.values.append(result)
             return call
@@ -103,7 +103,7 @@ def _draw(picker: Picker, operation: Operation, name: str) -> Call | None:
     return None
 
 
-def _result(call: Call, operands: tuple[Value, ...]) -> Value | None:
+def result_of(call: Call, operands: tuple[Value, ...]) -> Value | None:
     """The result's shape and dtype; None where eager refuses, or where it grows too large."""
     given = {value.name: torch.zeros(value.shape, dtype=dtype_of(value.dtype)) for value in operands}
     try:
@@ -111,16 +111,12 @@ def _result(call: Call, operands: tuple[Value, ...]) -> Value | None:
             warnings.simplefilter("ignore")  # results that are resized, casts that lose precision
             result = evaluate(call, given)
             if not result.numel():  # what eager's fast paths take for nothing, others refuse, the one of float64 among them
-                evaluate(call, {name: _widened(value) for name, value in given.items()})
+                evaluate(call, {name: widened(value) for name, value in given.items()})
     except (RuntimeError, IndexError, ValueError, NotImplementedError):  # eager's ways to refuse
         return None
     if result.numel() > MAXIMUM_ELEMENTS or result.dim() > _MAXIMUM_RANK:
         return None
     return Value(call.name, tuple(result.shape), dtype_name(result.dtype))
-
-
-def _widened(value: torch.Tensor) -> torch.Tensor:
-    return value.double() if value.is_floating_point() else value
 
 
 def _outputs(picker: Picker, calls: list[Call]) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from torch import Tensor
 from mlirstack.compare.accuracy import TOLERANCES, compare_leaf
 from mlirstack.fuzz.operations import Rounding, evaluate, table
 from mlirstack.fuzz.spec import Call, GraphSpec
-from mlirstack.fuzz.values import tensor_of
+from mlirstack.fuzz.values import is_inexact, tensor_of, widened
 
 _DISTURBED = 4  # disturbed evaluations; each is wrong in another direction
 _ROUNDINGS = 4.0  # by how many unit roundoffs operands and results are disturbed
@@ -110,8 +110,11 @@ def undecided(expected: Expected) -> list[Tensor]:
 
 def _apart(value: Tensor, precise: Tensor, eager: Tensor, narrow: torch.dtype | None) -> Tensor:
     """Elements where ``value`` is not ``precise`` within the tolerance of what eager returns."""
-    if value.shape != precise.shape or not eager.is_floating_point():
+    if value.shape != precise.shape or not is_inexact(eager.dtype):
         return value.to(eager.dtype) != precise.to(eager.dtype)
+    if eager.is_complex():
+        value = value.to(precise.dtype)
+        return _apart(value.real, precise.real, eager.real, narrow) | _apart(value.imag, precise.imag, eager.imag, narrow)
     kind = narrow or eager.dtype
     # As it would be stored: what overflows there is infinite.
     a, b = value.to(kind).double(), precise.to(kind).double()
@@ -132,7 +135,7 @@ def _eager(spec: GraphSpec) -> dict[str, Tensor]:
 
 def _precise(spec: GraphSpec, eager: Mapping[str, Tensor], generator: torch.Generator | None) -> dict[str, Tensor]:
     """All values in float64; with a generator, every inexact operation is disturbed."""
-    environment = {value.name: _widened(eager[value.name]) for value in spec.inputs}
+    environment = {value.name: widened(eager[value.name]) for value in spec.inputs}
     usual = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)  # what quotients of integers are
     try:
@@ -154,7 +157,7 @@ def _evaluate_precisely(
     if call.op == "cast" and kind.is_floating_point:
         # To a narrower dtype and back is a rounding, which disturbing stands for.
         call = Call(call.name, call.op, call.operands, (("dtype", "float64"),))
-    result = _widened(evaluate(call, given))
+    result = widened(evaluate(call, given))
     first = given[call.operands[0]]
     return result if generator is None else _rounded(result, first, kind, rounding, generator)
 
@@ -162,28 +165,25 @@ def _evaluate_precisely(
 def _rounded(
     result: Tensor, operand: Tensor, kind: torch.dtype, rounding: Rounding, generator: torch.Generator
 ) -> Tensor:  # fmt: skip
-    if rounding == "exact" or not kind.is_floating_point:
+    if rounding == "exact" or not is_inexact(kind):
         return result
     if rounding == "cancelling":
         return _disturbed(result, kind, generator) + (_disturbed(operand, kind, generator) - operand)
     disturbed = _disturbed(result, kind, generator)
     # What the dtype holds exactly, IEEE arithmetic gives exactly.
-    return torch.where(result.to(kind).double() == result, result, disturbed) if rounding == "rounded" else disturbed
+    return torch.where(widened(result.to(kind)) == result, result, disturbed) if rounding == "rounded" else disturbed
 
 
 def _disturbed(value: Tensor, kind: torch.dtype, generator: torch.Generator) -> Tensor:
-    if not value.is_floating_point() or not kind.is_floating_point:
+    if not is_inexact(value.dtype) or not is_inexact(kind):
         return value
     size = _ROUNDINGS * torch.finfo(kind).eps / 2
     return value * (1.0 + size * (2.0 * torch.rand(value.shape, dtype=torch.float64, generator=generator) - 1.0))
 
 
-def _widened(value: Tensor) -> Tensor:
-    return value.double() if value.is_floating_point() else value
-
-
 def _narrowest(spec: GraphSpec, eager: Mapping[str, Tensor]) -> dict[str, torch.dtype | None]:
-    """The least precise dtype of real numbers on the way to each value; None where there is none."""
+    """The least precise dtype of real numbers (or of parts of complex ones) on the way to each value; None where there is
+    none."""
     found: dict[str, torch.dtype | None] = {value.name: _own_kind(eager[value.name]) for value in spec.inputs}
     for call in spec.calls:
         kinds = [found[name] for name in call.operands] + [_own_kind(eager[call.name])]
@@ -193,7 +193,7 @@ def _narrowest(spec: GraphSpec, eager: Mapping[str, Tensor]) -> dict[str, torch.
 
 
 def _own_kind(value: Tensor) -> torch.dtype | None:
-    return value.dtype if value.is_floating_point() else None
+    return value.dtype.to_real() if is_inexact(value.dtype) else None
 
 
 @contextmanager

@@ -88,6 +88,16 @@ def dtype_of(name: str) -> torch.dtype:
     return dtype
 
 
+def is_inexact(dtype: torch.dtype) -> bool:
+    """Whether ``dtype`` is of real or complex numbers, which are rounded."""
+    return dtype.is_floating_point or dtype.is_complex
+
+
+def widened(value: Tensor) -> Tensor:
+    """Real and complex numbers in double precision, all else as it is."""
+    return value.to(torch.complex128 if value.is_complex() else torch.float64) if is_inexact(value.dtype) else value
+
+
 def tensor_of(spec: InputSpec) -> Tensor:
     """The tensor that ``spec`` describes: ``shape`` and ``dtype`` as it says."""
     dtype = dtype_of(spec.dtype)
@@ -95,6 +105,9 @@ def tensor_of(spec: InputSpec) -> Tensor:
         dense = torch.tensor(spec.literal, dtype=torch.float64 if dtype.is_floating_point else dtype).reshape(spec.shape)
     elif dtype.is_floating_point:
         dense = VALUES[spec.values](spec.shape, torch.Generator().manual_seed(spec.seed))
+    elif dtype.is_complex:
+        generator = torch.Generator().manual_seed(spec.seed)
+        dense = torch.complex(*(VALUES[spec.values](spec.shape, generator) for _ in range(2)))
     else:
         low, high = _integer_range(dtype, spec.values)
         dense = torch.randint(low, high, spec.shape, generator=torch.Generator().manual_seed(spec.seed))

@@ -1,8 +1,8 @@
 """The process that compiles random graphs and judges their answers: whatever kills it costs one group of graphs.
 
-A question holds ``graphs`` (JSON texts, or a seed and a number), ``targets``, and ``dump`` (a directory for the stages, or
-null); the answer has for each target the list of results, one for each graph.  Graphs are compiled in one module; where that
-fails, in halves, so that the one at fault is found.
+A question holds ``graphs`` (JSON texts, or a seed and a number), ``targets``, ``route`` and ``dump`` (a directory for the
+stages, or null); the answer has for each target the list of results, one for each graph.  Graphs are compiled in one module;
+where that fails, in halves, so that the one at fault is found.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from mlirstack.fuzz.generate import graph_of
 from mlirstack.fuzz.oracle import Expected, expect, judge
 from mlirstack.fuzz.results import Result, Status
 from mlirstack.fuzz.spec import from_json
+from mlirstack.fuzz.values import is_inexact
 from mlirstack.lowering import LowerOptions, build_program, lower_program, program_of
 from mlirstack.passes.iree_phase import VMFB, IreePhase
 from mlirstack.supervised import Tell, serve
@@ -43,23 +44,26 @@ def answer(question: dict[str, Any], tell: Tell) -> dict[str, list[dict[str, Any
         warnings.simplefilter("ignore")  # torch.export warns about its own internals
         expected = [expect(spec) for spec in specs]
         return {
-            target: [dataclasses.asdict(result) for result in examine(expected, target, tell, dump)]
+            target: [dataclasses.asdict(result) for result in examine(expected, target, tell, dump, route=question["route"])]
             for target in question["targets"]
         }
 
 
-def examine(expected: Sequence[Expected], target: str, tell: Tell, dump: Path | None = None) -> list[Result]:
+def examine(
+    expected: Sequence[Expected], target: str, tell: Tell, dump: Path | None = None, *, route: str = "auto"
+) -> list[Result]:
     """The result of each graph on ``target``; ``tell`` hears which step begins."""
     tell({"target": target, "graphs": len(expected)})
     try:
         built = build([one.spec for one in expected])
         # What cannot be lowered is named once the graph stands alone.
-        function = compile_graphs(built, target, dump, explain=len(expected) == 1)
+        function = compile_graphs(built, target, dump, route=route, explain=len(expected) == 1)
         answers = [run_twice(function, built, tell)]
     except MlirstackError as error:
         if len(expected) > 1:
             middle = len(expected) // 2
-            return examine(expected[:middle], target, tell) + examine(expected[middle:], target, tell)
+            halves = (expected[:middle], expected[middle:])
+            return [result for half in halves for result in examine(half, target, tell, route=route)]
         status: Status = "refused" if isinstance(error, UnsupportedError) else "error"
         return [Result(status, _reason(error))]
     results = []
@@ -98,21 +102,21 @@ class AnswerChangedError(MlirstackError):
     """The same call gave two answers, or wrote what it must not."""
 
 
-def compile_graphs(built: Built, target: str, dump: Path | None, *, explain: bool) -> Callable[..., Any]:
+def compile_graphs(built: Built, target: str, dump: Path | None, *, route: str, explain: bool) -> Callable[..., Any]:
     """The compiled module; for IREE by one run of its compiler instead of one for each phase, which gives the same file."""
     program = program_of(built.module, built.inputs, name="graph")
     if target != IREE or dump is not None:
-        options = LowerOptions(target, dump=dump, explain=explain)
+        options = LowerOptions(target, route, dump=dump, explain=explain)
         lowering, artifact, _ = build_program(program, options)
         executable = lowering.target.load(artifact, program.signature, program.parameters)
         return CompiledFunction(executable, program.signature, program.parameters, lowering=lowering)
-    artifact = _iree_artifact(program, explain)
+    artifact = _iree_artifact(program, LowerOptions(IREE, route, to="prepared", explain=explain))
     executable = create_target(target).load(artifact, program.signature, program.parameters)
     return CompiledFunction(executable, program.signature, program.parameters)
 
 
-def _iree_artifact(program: Program, explain: bool) -> Artifact:
-    lowering = lower_program(program, LowerOptions(IREE, to="prepared", explain=explain))
+def _iree_artifact(program: Program, options: LowerOptions) -> Artifact:
+    lowering = lower_program(program, options)
     assert isinstance(lowering.payload, ir.Module)
     return lowering.target.build(program, IreePhase(VMFB).vmfb_of(lowering.payload))
 
@@ -122,7 +126,7 @@ def _flat(answers: Sequence[Sequence[Tensor]]) -> list[Tensor]:
 
 
 def _same(left: Tensor, right: Tensor) -> bool:
-    if not left.is_floating_point():
+    if not is_inexact(left.dtype):
         return torch.equal(left, right)
     return torch.equal(left.isnan(), right.isnan()) and torch.equal(left.nan_to_num(), right.nan_to_num())
 
