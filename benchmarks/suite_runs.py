@@ -87,13 +87,16 @@ def run(
     with journal.open("a") as lines:
         if not lines.tell():
             lines.write(json.dumps(header) + "\n")
-        for _ in range(min(jobs, count)):
-            threading.Thread(target=work, daemon=True).start()
+        workers = [threading.Thread(target=work, daemon=True) for _ in range(min(jobs, count))]
+        for worker in workers:
+            worker.start()
         for _ in range(count):
             name, row = done.get()
             lines.write(json.dumps({"name": name, **row}) + "\n")
             lines.flush()
             yield name, row
+        for worker in workers:  # until their processes are ended
+            worker.join()
 
 
 def _earlier(journal: Path, header: Mapping[str, Any]) -> dict[str, Row]:
