@@ -130,7 +130,9 @@ CASES: dict[str, Case] = {
 
 def check_against_eager(case: Case, compiled: nn.Module, eager: nn.Module, device: str = "cpu") -> None:
     """Results, their strides, gradients, mutated arguments and buffers of a training step of both models on ``device``."""
-    inputs = pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.to(device), case.inputs())
+    inputs = pytree.tree_map_only(
+        torch.Tensor, lambda x: x.detach().to(device).requires_grad_(x.requires_grad), case.inputs()
+    )
     given, expected_inputs = copy.deepcopy(inputs), copy.deepcopy(inputs)
     results, expected = compiled(*given), eager(*expected_inputs)
     assert pytree.tree_structure(results) == pytree.tree_structure(expected)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import torch
-from backend_models import CASES, TRAINED, Call, check_against_eager, linear, losses_of_training, rows
+from backend_models import CASES, TRAINED, Call, Case, check_against_eager, linear, losses_of_training, rows
 from torch import nn
 
 from mlirstack.dynamo.backend import clear_graphs, graphs, mlirstack
@@ -82,6 +82,38 @@ def test_the_device_of_the_inputs_is_the_target() -> None:
     x = rows().cuda()
     torch.testing.assert_close(compiled(x), x.tanh())
     assert statuses() == [("inference", "compiled")]
+
+
+def test_tensors_on_the_host_beside_those_on_the_gpu() -> None:
+    """Numbers and inputs on the host, results on both sides."""
+
+    def function(x: torch.Tensor, number: torch.Tensor, table: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = x * number + torch.arange(8).to(x.device) + table.to(x.device)
+        return y, y.sum(0).cpu(), table * 2
+
+    compiled = torch.compile(function, backend=mlirstack, options={"fallback": "error"}, fullgraph=True)
+    given = (rows().cuda(), torch.tensor(3.0), torch.randn(8))
+    for result, wanted in zip(compiled(*given), function(*given), strict=True):
+        assert result.device == wanted.device
+        torch.testing.assert_close(result, wanted)
+    assert statuses() == [("inference", "compiled")]
+
+
+@pytest.mark.parametrize("kind", [nn.LSTMCell, nn.GRUCell])
+def test_recurrent_cells(kind: type[nn.LSTMCell] | type[nn.GRUCell]) -> None:
+    """Torch calls fused cells on a GPU; three steps, and the gradients of all parameters."""
+    case = Case(lambda: Call(_three_steps, cell=kind(8, 6)), lambda: (torch.randn(3, 5, 8),))
+    model = case.model().cuda()
+    compiled = torch.compile(model, backend=mlirstack, options=OPTIONS, fullgraph=True)
+    check_against_eager(case, compiled, copy.deepcopy(model), "cuda")
+    assert statuses() == [("forward", "compiled"), ("backward", "compiled")]
+
+
+def _three_steps(module: nn.Module, steps: torch.Tensor) -> torch.Tensor:
+    state = None
+    for x in steps:
+        state = module.cell(x, state)
+    return state[0] if isinstance(state, tuple) else state
 
 
 def test_the_current_stream_is_used() -> None:

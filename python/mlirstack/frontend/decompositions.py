@@ -20,8 +20,10 @@ from mlirstack.frontend.activations import add_activation_decompositions
 from mlirstack.frontend.attention import scaled_dot_product_attention
 from mlirstack.frontend.bits import add_bit_decompositions
 from mlirstack.frontend.complex_numbers import add_complex_decompositions
+from mlirstack.frontend.devices import with_constants_in_place
 from mlirstack.frontend.empty_tensors import add_empty_decompositions
 from mlirstack.frontend.encoder_layer import add_encoder_decompositions
+from mlirstack.frontend.fused_cells import add_fused_cell_decompositions
 from mlirstack.frontend.gradients import add_gradient_decompositions
 from mlirstack.frontend.half import HALF, accumulation
 from mlirstack.frontend.indexing import add_indexing_decompositions
@@ -76,7 +78,8 @@ _COMPARISONS = (
 @functools.cache
 def decomposition_table() -> dict[Any, Decomposition]:
     """The table for ``ExportedProgram.run_decompositions``: operator overload → decomposition."""
-    table: dict[Any, Decomposition] = fx_decomposition_table()
+    given: dict[Any, Decomposition] = fx_decomposition_table()
+    table = dict(given)
     for op in _IN_FLOAT32:
         extend(table, op, functools.partial(_in_float32, op))
     for with_scalar, with_tensor in _COMPARISONS:
@@ -90,6 +93,7 @@ def decomposition_table() -> dict[Any, Decomposition]:
     add_gradient_decompositions(table)
     add_empty_decompositions(table)
     add_encoder_decompositions(table)
+    add_fused_cell_decompositions(table)
     add_transposed_decompositions(table)
     add_norm_decompositions(table)
     add_ordering_decompositions(table)
@@ -110,7 +114,7 @@ def decomposition_table() -> dict[Any, Decomposition]:
             aten.upsample_nearest3d.vec: _upsample_nearest,
         }
     )
-    return table
+    return {op: rule if op in given and rule is given[op] else with_constants_in_place(rule) for op, rule in table.items()}
 
 
 def _in_float32(op: Any, *args: Any, **kwargs: Any) -> Any:

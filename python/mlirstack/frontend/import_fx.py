@@ -44,6 +44,7 @@ class ImportFx(Translation):
     def translate(self, payload: Any) -> Any:
         """Import ``payload``, which is not changed; :class:`StageError` naming the node that cannot be imported."""
         from mlirstack.frontend.control_flow import control_flow_importer
+        from mlirstack.frontend.devices import forget_devices
         from mlirstack.frontend.graph import FxGraph
 
         assert isinstance(payload, FxGraph)
@@ -56,6 +57,7 @@ class ImportFx(Translation):
 
             origins = replace_nodes(graph_module, tosa_rules())
             lines |= {node: lines[origin] for node, origin in origins.items() if origin in lines}
+        forget_devices(graph_module)
         _locate_nodes(importer, lines)
         try:
             importer.import_graph_module(graph_module, func_name=ENTRY)

@@ -17,6 +17,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
 from mlirstack.frontend.decompositions import decomposition_table
+from mlirstack.frontend.devices import with_constants_in_place
 
 Rule = Callable[..., Any]
 """Called with the numbers of the results that are read, then the operands; NotImplemented where it does not apply."""
@@ -57,7 +58,7 @@ def _traced(node: fx.Node, rule: Rule) -> fx.GraphModule | None:
     def call(*operands: Any) -> Any:
         bound = dict(zip(node.all_input_nodes, operands, strict=True))
         args, kwargs = fx.map_arg((node.args, node.kwargs), bound.__getitem__)
-        result = rule(used, *args, **kwargs)
+        result = with_constants_in_place(rule)(used, *args, **kwargs)
         if result is NotImplemented:
             raise _DoesNotApplyError
         return result

@@ -31,7 +31,8 @@ def sdpa_float_mask(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> 
 @operation("sdpa_bool_mask", normal(*HEADS), normal(*HEADS), normal(*HEADS), booleans(1, 1, 8, 8))
 def sdpa_bool_mask(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
     # The diagonal stays visible: a row that sees nothing has no defined answer.
-    return F.scaled_dot_product_attention(query, key, value, attn_mask=mask | torch.eye(8, dtype=torch.bool))
+    diagonal = torch.eye(8, dtype=torch.bool, device=mask.device)
+    return F.scaled_dot_product_attention(query, key, value, attn_mask=mask | diagonal)
 
 
 @operation("sdpa_gqa", normal(2, 8, 6, 16), normal(2, 2, 6, 16), normal(2, 2, 6, 16))
@@ -57,7 +58,7 @@ def sdpa_bf16(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
 @operation("attention_by_hand", normal(*HEADS), normal(*HEADS), normal(*HEADS))
 def attention_by_hand(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     scores = query @ key.transpose(-2, -1) / math.sqrt(query.shape[-1])
-    future = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool).triu(1)
+    future = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool, device=query.device).triu(1)
     return torch.softmax(scores.masked_fill(future, -math.inf), dim=-1) @ value
 
 

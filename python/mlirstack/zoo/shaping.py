@@ -48,5 +48,6 @@ def triangles(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 @operation("meshgrid", normal(5, 7))
 def meshgrid(x: Tensor) -> Tensor:
-    rows, columns = torch.meshgrid(torch.arange(5, dtype=x.dtype), torch.arange(7, dtype=x.dtype), indexing="ij")
+    axes = (torch.arange(count, dtype=x.dtype, device=x.device) for count in x.shape)
+    rows, columns = torch.meshgrid(*axes, indexing="ij")
     return x * (rows - 2) + columns / 7

@@ -99,15 +99,13 @@ def why(error: MlirstackError) -> str:
 
 
 def _device_of(module: fx.GraphModule) -> str:
-    """The target for the device that all tensors of ``module`` are on."""
+    """The target for the device that tensors of ``module`` are on: the GPU where some are on the host as well."""
     values = (node.meta.get("val") for node in module.graph.nodes)
     devices = {value.device.type for value in values if isinstance(value, torch.Tensor)}
-    if len(devices) > 1:
-        raise TargetUnavailableError(f"the graph has tensors on {' and '.join(sorted(devices))}")
-    device = devices.pop() if devices else "cpu"
-    if device not in ("cpu", "cuda"):
-        raise TargetUnavailableError(f"there is no target for device '{device}'")
-    return device
+    others = devices - {"cpu", "cuda"}
+    if others:
+        raise TargetUnavailableError(f"there is no target for device '{min(others)}'")
+    return "cuda" if "cuda" in devices else "cpu"
 
 
 def _load(described: GraphProgram, target: str, options: BackendOptions) -> tuple[GraphFunction, str]:
@@ -130,7 +128,10 @@ def _load(described: GraphProgram, target: str, options: BackendOptions) -> tupl
 
 
 class _Call:
-    """Calls a loaded program as the graph is called: ``inputs`` is a list, which is emptied, as AOTAutograd wants it."""
+    """Calls a loaded program as the graph is called: ``inputs`` is a list, which is emptied, as AOTAutograd wants it.
+
+    Inputs go to the device of the target, and results to where eager has them, where these are not the same.
+    """
 
     def __init__(self, described: GraphProgram, executable: Executable | WatchedProgram | None) -> None:
         self._boxed_call = True  # of the object: wrappers copy what stands in its __dict__
@@ -138,6 +139,9 @@ class _Call:
         self._inputs = described.inputs
         self._watched = described.watched
         self._outputs = described.outputs
+        self._device = torch.device(executable.device if executable is not None else "cpu")
+        self._brought = [at for at, device in enumerate(described.given_on) if device not in (None, self._device)]
+        self._sent = [(at, device) for at, device in enumerate(described.wanted_on) if device != self._device]
         self._strided = [(i, *layout) for i, layout in enumerate(described.strides) if layout is not None]
         self._symbols = described.symbols if _needs_symbols(described) else ()
 
@@ -146,11 +150,15 @@ class _Call:
         results: list[Any] = []
         if self._executable is not None:
             given = [inputs[position] for position in self._inputs]
+            for at in self._brought:
+                given[at] = given[at].to(self._device)
             if isinstance(self._executable, WatchedProgram):
                 given_parameters = {name: inputs[position] for name, position in self._watched.items()}
                 results = self._executable.run(given_parameters, given)
             else:
                 results = self._executable.run(given)
+        for index, device in self._sent:
+            results[index] = results[index].to(device)
         for index, sizes, strides in self._strided:
             shape, stride = (tuple(_number(n, values) for n in numbers) for numbers in (sizes, strides))
             results[index] = results[index].new_empty_strided(shape, stride).copy_(results[index])

@@ -79,14 +79,17 @@ class GraphProgram:
     """A program and how the graph's own call maps to it.
 
     ``inputs`` are the positions of the graph's inputs that the program takes as inputs, in order; ``watched`` those that it
-    takes as parameters, by name.  ``strides`` gives, for each result,
-    the strides that eager's has where these are not those of a dense tensor (sympy expressions where sizes are symbolic).
+    takes as parameters, by name.  ``given_on`` says where each of ``inputs`` is (None: it is a number), ``wanted_on`` where
+    eager has each result.  ``strides`` gives, for each result, the strides that eager's has where these are not those of a
+    dense tensor (sympy expressions where sizes are symbolic).
     """
 
     program: Program
     inputs: tuple[int, ...]
     watched: dict[str, int]
     outputs: tuple[GraphOutput, ...]
+    given_on: tuple[torch.device | None, ...]
+    wanted_on: tuple[torch.device, ...]
     strides: tuple[tuple[tuple[Any, ...], tuple[Any, ...]] | None, ...]  # (sizes, strides)
     symbols: tuple[SymbolSource, ...]
 
@@ -96,8 +99,8 @@ def graph_program(module: fx.GraphModule, name: str, watched: Collection[int] = 
 
     ``watched`` are the positions of inputs that rarely change: they become parameters, whose values whoever loads the
     program brings.
-    Raises :class:`UnsupportedError` for what a program cannot hold: floating-point numbers as arguments, tensors on more
-    than one device, tensors that are not dense.
+    Raises :class:`UnsupportedError` for what a program cannot hold: floating-point numbers as arguments, tensors that are
+    not dense.
     """
     working = fx.GraphModule(module, copy.deepcopy(module.graph))
     return _Extraction(working, name, watched).result()
@@ -144,7 +147,9 @@ class _Extraction:
         program = Program(self.name, FxGraph(self.module, arguments, drawn), "fx", signature, self.parameters)
         watched = {name: at for name, at in self.watched.items() if at in positions}
         strides = tuple(_strides(node) for node in self.results)
-        return GraphProgram(program, tuple(given), watched, outputs, strides, self.symbols)
+        given_on = tuple(getattr(self.inputs[position].meta["val"], "device", None) for position in given)
+        wanted_on = tuple(node.meta["val"].device for node in self.results)
+        return GraphProgram(program, tuple(given), watched, outputs, given_on, wanted_on, strides, self.symbols)
 
     def _read_sizes_from_tensors(self) -> None:
         """Replace integer inputs that are the size of a tensor input by that size, which the program reads for itself."""

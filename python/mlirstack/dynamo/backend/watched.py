@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -34,6 +34,8 @@ class WatchedProgram:
     Writes that torch does not count go unnoticed: those through ``.data``, and through arrays that share the memory.
     ``preparations`` counts how often parameters were new.
     """
+
+    device: ClassVar[str] = "cpu"
 
     def __init__(self, load: Load, constants: Mapping[str, torch.Tensor]) -> None:
         self._load, self._constants = load, constants
