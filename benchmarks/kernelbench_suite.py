@@ -121,6 +121,7 @@ def main() -> int:
     parser.add_argument("--only", default="", metavar="REGEX", help="problems whose name (level1/19_ReLU) it is found in")
     parser.add_argument("--bench", action="store_true", help="time eager and ours in turns")
     parser.add_argument("--threads", type=int, default=1, help="of eager and of ours (default 1)")
+    parser.add_argument("--jobs", type=int, default=1, help="problems at a time (default 1)")
     parser.add_argument("--timeout", type=float, default=600.0, help="seconds for one step of a problem (default 600)")
     parser.add_argument("--out", type=Path, default=Path("build/kernelbench.jsonl"), help="results so far")
     parser.add_argument("--update", action="store_true", help="write the results of this run into the table")
@@ -140,7 +141,7 @@ def _main(options: argparse.Namespace) -> int:
     with Progress(disable=not sys.stderr.isatty()) as progress:
         questions = {name: {"path": str(path), "bench": settings.bench} for name, path in wanted.items()}
         header = {"bench": settings.bench, "threads": settings.threads}
-        results = run(questions, functools.partial(judge_of, settings), options.out, header)
+        results = run(questions, functools.partial(judge_of, settings), options.out, header, options.jobs)
         found = dict(progress.track(results, total=len(questions)))
     print(json.dumps(summary(found)))
     lines = slowness(found)
