@@ -14,6 +14,7 @@ from torch.utils import _pytree as pytree
 
 from mlirstack.frontend.decompositions import decomposition_table
 from mlirstack.frontend.export import export
+from mlirstack.frontend.recurrent import add_recurrent_decompositions
 from mlirstack.ir.text import module_text
 from mlirstack.pipeline.runner import Runner
 from mlirstack.pipeline.stage import Pipeline
@@ -262,3 +263,16 @@ def test_linear_layers_are_not_multiplied_by_one():
     program = export(nn.Linear(4, 4), (randn(2, 4),))
     targets = [str(n.target) for n in program.payload.module.graph.nodes if n.op == "call_function"]
     assert targets == ["aten.permute.default", "aten.mm.default", "aten.add.Tensor"]
+
+
+def test_lstm_states_have_the_shape_of_those_given():
+    """Torch 2.11 leaves a dimension of size one in them, [layers, 1, batch, size]."""
+    module = nn.LSTM(3, 6, num_layers=2, bidirectional=True, proj_size=4).eval()
+    x = torch.randn(5, 2, 3)
+    exported = torch.export.export(module, (x,)).run_decompositions(decomposition_table())
+    torch.testing.assert_close(exported.module()(x), module(x))
+
+    table = {torch.ops.aten.lstm.input: lambda x, states: (x, states[0].unsqueeze(1), states[1].unsqueeze(1))}
+    add_recurrent_decompositions(table)
+    states = torch.randn(4, 2, 4), torch.randn(4, 2, 6)
+    torch.testing.assert_close(table[torch.ops.aten.lstm.input](x, states), (x, *states))
