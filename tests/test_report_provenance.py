@@ -8,13 +8,15 @@ import pytest
 from report_models import FILE, dump_for, line_of
 
 from mlirstack.bindings import ir, new_context
-from mlirstack.errors import SourceLine
+from mlirstack.errors import MissingDependencyError, SourceLine
 from mlirstack.ir.locations import origins
 from mlirstack.ir.ops import walk
+from mlirstack.ir.text import read_module
 from mlirstack.passes.restore_locations import RestoreLocations
+from mlirstack.report import module_lines
 from mlirstack.report.dump_files import DumpFiles
 from mlirstack.report.page import node_names
-from mlirstack.report.provenance import Provenance, module_share, provenance_of
+from mlirstack.report.provenance import Provenance, provenance_of
 
 pytestmark = pytest.mark.portable
 
@@ -67,7 +69,7 @@ def test_lost_locations_come_from_users_operands_and_the_operation_around() -> N
     assert lines["func.return"] == [2]  # what it returns
     assert lines["test.effect"] == [3]  # what it stands in
     assert (lines["arith.addi"], lines["arith.muli"]) == ([1], [2])  # as they were
-    assert module_share(module) == (8, 8)
+    assert module_lines.module_share(module) == (8, 8)
 
 
 def unregistered() -> ir.Context:
@@ -101,6 +103,15 @@ def test_every_level_of_cpu_down_to_llvm_ir_knows_its_lines(cpu: DumpFiles, cpu_
     shares = {stage.name: cpu_lines.stages[stage.name].share for stage in cpu.stages if stage.is_text}
     assert min(shares[stage] for stage in shares if stage != "asm") == 1.0, shares
     assert shares["asm"] > 0.6  # LLVM merges instructions of different lines, and gives what it merges none
+
+
+def test_every_operation_is_found_on_the_line_that_names_it(cpu: DumpFiles) -> None:
+    for stage in cpu.stages:
+        if stage.level in ("torch", "tosa", "linalg", "llvm"):
+            module = read_module(stage.replay, new_context())
+            for op, number in zip(walk(module), module_lines.printed_lines(module), strict=True):
+                line = stage.body[number - 1]
+                assert not number or op.name.partition(".")[2] in line, (stage.name, op.name, line)
 
 
 def test_a_line_of_the_model_is_found_at_every_level(cpu: DumpFiles, cpu_lines: Provenance) -> None:
@@ -152,3 +163,29 @@ def test_repeated_layers_share_a_kernel_that_knows_them_all(tmp_path: Path) -> N
     kernels = provenance_of(dump).kernels
     held = [[node["call"] for node in node_names(places, dump["fx"])] for places in kernels.values()]
     assert ["aten.mm.default"] * 3 in [[call for call in calls if "mm" in call] for calls in held]
+
+
+@pytest.mark.target
+def test_phases_of_iree_know_the_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dump = dump_for(tmp_path, "iree-cpu")
+    provenance = provenance_of(dump)
+    assert any("math.exp" in line for line in lines_from(dump, provenance, "iree-flow", "gate"))
+    assert not any("math.exp" in line for line in lines_from(dump, provenance, "iree-flow", "second"))
+    kernels = {
+        name: {node["name"] for node in node_names(places, dump["fx"])} for name, places in provenance.kernels.items()
+    }
+    assert any({"mm", "relu", "sigmoid"} <= held for held in kernels.values()), kernels
+    # Below constants of several lines, which stand above the VM's module, each operation is on the line that names it.
+    text, lines = dump["iree-vm"].lines, provenance.stages["iree-vm"].lines
+    assert not text[2].startswith("module")
+    assert all("vm." in text[number - 1] or text[number - 1].startswith("module") for number in lines)
+    shares = [provenance.stages[stage.name].share for stage in dump.stages if stage.level == "iree"]
+    assert min(share or 0 for share in shares) > 0.4, shares  # most of the VM's program calls the device
+
+    def missing() -> None:
+        raise MissingDependencyError("IREE's compiler is not installed")
+
+    monkeypatch.setattr(module_lines, "compiler_program", missing)
+    without = provenance_of(dump)
+    assert without.note == "IREE's phases are not linked: IREE's compiler is not installed"
+    assert "iree-flow" not in without.stages and without.stages["linalg"].share == 1.0

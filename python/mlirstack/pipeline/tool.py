@@ -10,7 +10,7 @@ import contextlib
 import os
 import signal
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,11 +34,17 @@ class ToolRun:
         return f"ended with exit status {self.status}"
 
 
-def run_tool(command: Sequence[str], *, directory: Path, timeout: float) -> ToolRun:
-    """Run ``command`` in ``directory`` for at most ``timeout`` seconds; OSError where it cannot be started."""
+def run_tool(
+    command: Sequence[str], *, directory: Path, timeout: float, environment: Mapping[str, str] | None = None
+) -> ToolRun:
+    """Run ``command`` in ``directory`` for at most ``timeout`` seconds; OSError where it cannot be started.
+
+    ``environment``: its environment variables (default: those of this process).
+    """
     process = subprocess.Popen(
         command,
         cwd=directory,
+        env=environment,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -84,6 +84,7 @@ def render(dump: DumpFiles, provenance: Provenance) -> str:
         histogram=histogram,
         legend=legend,
         shares=[(s.name, provenance.stages[s.name]) for s in dump.stages if s.name in provenance.stages],
+        note=provenance.note,
         kernels=_kernels(provenance, view, dump),
         plan=view,
         comparison=dump.comparison(),

@@ -7,26 +7,20 @@ from the text of operations.
 
 from __future__ import annotations
 
-import tempfile
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from mlirstack.bindings import PassManager, ir, new_context
-from mlirstack.errors import SourceLine
-from mlirstack.ir.kernels import KERNEL_ATTRIBUTE
+from mlirstack.bindings import ir
+from mlirstack.errors import MissingDependencyError, SourceLine
 from mlirstack.ir.level import LEVELS
-from mlirstack.ir.locations import Origin, OriginCache
-from mlirstack.ir.ops import walk
-from mlirstack.ir.text import read_module
+from mlirstack.ir.locations import Origin
 from mlirstack.pipeline.runner import Observer, StageOutput, StageRun
 from mlirstack.pipeline.stage import Pipeline
 from mlirstack.report import debug_lines
 from mlirstack.report.dump_files import DumpFiles, StageFiles
-
-_TAG = "mlirstack-printed-line"
-_FUNCTIONS = ("func.func", "gpu.func", "llvm.func")
+from mlirstack.report.module_lines import ModuleLines, Places, foreign_lines, module_lines, module_share
 
 
 @dataclass(frozen=True)
@@ -36,7 +30,7 @@ class StageLines:
     ``known`` of ``total`` are the operations of a module that know a line of the model; past MLIR the lines of code.
     """
 
-    lines: dict[int, frozenset[Origin]] = field(repr=False)
+    lines: dict[int, Places] = field(repr=False)
     known: int = 0
     total: int = 0
 
@@ -48,41 +42,35 @@ class StageLines:
 
 @dataclass(frozen=True)
 class Provenance:
-    """Stages by name, and for each fused kernel the places of the operations it holds."""
+    """Stages by name, for each fused kernel the places of the operations it holds, and which stages are missing and why."""
 
     stages: dict[str, StageLines] = field(repr=False)
-    kernels: dict[str, frozenset[Origin]] = field(repr=False)
+    kernels: dict[str, Places] = field(repr=False)
+    note: str | None = None
 
 
 def provenance_of(dump: DumpFiles) -> Provenance:
     """Read the lines of all stages of ``dump``."""
     stages: dict[str, StageLines] = {}
-    kernels: dict[str, frozenset[Origin]] = {}
-    last: _ModuleLines | None = None
-    for stage in dump.stages:
-        if LEVELS[stage.level].is_module and stage.replay is not None:
-            last = _module_lines(stage)
-            stages[stage.name] = last.stage
-            kernels = {**last.kernels, **kernels}  # the first stage with a kernel knows best what it holds
-    table = last.by_function if last else _Origins({})
+    kernels: dict[str, Places] = {}
+    modules, note = _modules(dump)
+    headings = {stage.name: int(stage.has_heading) for stage in dump.stages}
+    for name, found in modules.items():
+        lines = {number + headings[name]: places for number, places in found.lines.items()}
+        stages[name] = StageLines(lines, found.known, found.total)
+        kernels = {**found.kernels, **kernels}  # the first stage with a kernel knows best what it holds
+    own = [found.by_function for found in modules.values() if found.by_function]
+    table = _Origins(own[-1] if own else {})
     for stage in dump.stages:
         if stage.level in _READERS:
             located = _READERS[stage.level](dump, stage)
-            heading = 1 if stage.has_heading else 0
-            found = {n + heading: table.find(function, line) for n, (function, line) in located.lines.items()}
-            stages[stage.name] = StageLines(found, sum(1 for o in found.values() if o), located.total)
+            places = {n + headings[stage.name]: table.find(function, line) for n, (function, line) in located.lines.items()}
+            stages[stage.name] = StageLines(places, sum(1 for o in places.values() if o), located.total)
     _add_graph(dump, stages)
-    return Provenance(stages, kernels)
+    return Provenance(stages, kernels, note)
 
 
 # ----------------------------------------------------------------------------------------------------------------- MLIR
-
-
-@dataclass(frozen=True)
-class _ModuleLines:
-    stage: StageLines
-    kernels: dict[str, frozenset[Origin]]
-    by_function: _Origins
 
 
 class _Origins:
@@ -91,83 +79,36 @@ class _Origins:
     Within one function, that line stands for all the places of the operations that had it.
     """
 
-    def __init__(self, found: dict[tuple[str, SourceLine], set[Origin]]) -> None:
+    def __init__(self, found: Mapping[tuple[str, SourceLine], Places]) -> None:
         self._in_function = found
         self._anywhere: dict[SourceLine, set[Origin]] = defaultdict(set)
         for (_, line), places in found.items():
             self._anywhere[line] |= {place for place in places if place.line == line}
 
-    def find(self, function: str, line: SourceLine | None) -> frozenset[Origin]:
+    def find(self, function: str, line: SourceLine | None) -> Places:
         if line is None or not line.line:
             return frozenset()
         found = self._in_function.get((function, line)) or self._anywhere.get(line)
         return frozenset(found or {Origin((line,))})
 
 
-def module_share(module: Any) -> tuple[int, int]:
-    """``(known, total)``: operations of ``module`` whose location names a line, and all that compute something.
-
-    Declarations of run-time functions and tables of constants belong to no line of a model, and are not counted.
-    """
-    origins = OriginCache()
-    counted = [op for op in walk(module) if not _is_declaration(op)]
-    return sum(1 for op in counted if origins(op)), len(counted)
-
-
-def _is_declaration(op: Any) -> bool:
-    if op.name in ("llvm.mlir.global", "memref.global", "gpu.module", "ml_program.global"):
-        return True
-    return op.name in _FUNCTIONS and not op.regions[0].blocks
-
-
-def _module_lines(stage: StageFiles) -> _ModuleLines:
-    assert stage.replay is not None
-    module = read_module(stage.replay, new_context())
-    known, total = module_share(module)
-    origins = OriginCache()
-    operations = [(op, origins(op)) for op in walk(module)]
-    kernels, by_function = _functions(module, origins)
-    heading = 1 if stage.has_heading else 0
-    lines: dict[int, frozenset[Origin]] = defaultdict(frozenset)
-    for (_, places), number in zip(operations, _printed_lines(module), strict=True):
-        if number:
-            lines[number + heading] |= frozenset(places)
-    return _ModuleLines(StageLines(dict(lines), known, total), kernels, _Origins(by_function))
-
-
-def _printed_lines(module: Any) -> list[int]:
-    """For each operation the line on which MLIR prints it (0: on none of its own)."""
-    with tempfile.TemporaryDirectory(prefix="mlirstack-lines-") as folder, module.context:
-        file = Path(folder) / "module.mlir"
-        snapshot = f"builtin.module(snapshot-op-locations{{filename={file} tag={_TAG}}})"
-        PassManager.parse(snapshot).run(module.operation)
-        return [_tagged_line(str(op.location), f'"{_TAG}"("{file}":') for op in walk(module)]
-
-
-def _tagged_line(location: str, tag: str) -> int:
-    """The line behind ``tag``, which stands last in a location."""
-    number = location.rpartition(tag)[2].partition(":")[0]
-    return int(number) if number.isdigit() else 0
-
-
-def _functions(
-    module: Any, origins: OriginCache
-) -> tuple[dict[str, frozenset[Origin]], dict[tuple[str, SourceLine], set[Origin]]]:
-    """The places that each kernel's operations come from, and those that each function's lines stand for."""
-    kernels: dict[str, frozenset[Origin]] = {}
-    by_line: dict[tuple[str, SourceLine], set[Origin]] = defaultdict(set)
-    for function in walk(module):
-        if function.name not in _FUNCTIONS or not function.regions[0].blocks:
+def _modules(dump: DumpFiles) -> tuple[dict[str, ModuleLines], str | None]:
+    """The stages that are modules, in order, and why those of IREE are not among them."""
+    found: dict[str, ModuleLines] = {}
+    foreign: dict[str, Path] = {}
+    for stage in dump.stages:
+        if stage.replay is None:
             continue
-        name = ir.StringAttr(function.attributes["sym_name"]).value
-        inside = [origins(op) for op in walk(function)]
-        for op in walk(function):
-            places = origins(op)
-            if places and op.operands:  # constants are no instructions, and shared by many
-                by_line[name, places[0].line] |= set(places)
-        if KERNEL_ATTRIBUTE in function.attributes or "nvvm.kernel" in function.attributes:
-            kernels[name] = frozenset(place for places in inside for place in places)
-    return kernels, by_line
+        if LEVELS[stage.level].is_module:
+            found[stage.name] = module_lines(stage.replay)
+        elif LEVELS[stage.level].foreign:
+            foreign[stage.name] = stage.replay
+    if not foreign:
+        return found, None
+    try:
+        return found | dict(zip(foreign, foreign_lines([*foreign.values()]), strict=True)), None
+    except MissingDependencyError as error:
+        return found, f"IREE's phases are not linked: {error.message}"
 
 
 # ------------------------------------------------------------------------------------------------------- graph, machine
