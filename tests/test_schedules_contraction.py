@@ -145,6 +145,23 @@ def test_a_copy_of_b_must_pay(rows: int, mark: str, packs: bool) -> None:
     assert any(packed_loops(op) for op in linalg_ops(module)) == packs
 
 
+def test_a_transpose_of_b_is_part_of_the_copy_into_panels() -> None:
+    plain, turned = "tensor<50x96xf32>", "tensor<96x50xf32>"
+    transpose = f"""
+      %d = tensor.empty() : {plain}
+      %t = linalg.generic {{indexing_maps = [affine_map<(k, n) -> (n, k)>, affine_map<(k, n) -> (k, n)>],
+                            iterator_types = ["parallel", "parallel"]}} ins(%b : {turned}) outs(%d : {plain}) {{
+        ^bb0(%x: f32, %out: f32):
+          linalg.yield %x : f32 }} -> {plain}
+      %zero ="""
+    text = matmul(64, 96, 50).replace(f"%b: {plain}", f"%b: {turned}").replace("%zero =", transpose)
+    module = lower(text.replace("ins(%a, %b", "ins(%a, %t"), PackContractions(256), *CLEAN)
+    copy, product = [op for op in linalg_ops(module) if op.name == "linalg.generic"]
+    assert copy.shape == (6, 50, 16)
+    assert copy.inputs[0].dims == (0, 2, 1), "from [panel, column, sum], as B lies in memory"
+    assert packed_loops(product) is not None
+
+
 def test_the_inner_loop_is_one_contraction_over_a_register_tile() -> None:
     steps = (PackContractions(256), *CLEAN, TileKernels(256))
     tiled = lower(matmul(512, 512, 512), *steps)

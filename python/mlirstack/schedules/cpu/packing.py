@@ -8,7 +8,7 @@ too, which only has to be reshaped.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from mlirstack.bindings import dialect, ir
@@ -18,7 +18,7 @@ from mlirstack.schedules.contractions import Contraction, Widening, contraction
 from mlirstack.schedules.cpu.machine import HOST, vector_bits
 from mlirstack.schedules.cpu.register_tile import Registers, RegisterTile, register_tile
 from mlirstack.schedules.cpu.tile_shape import BodyCopy, Loop, Tiling, fill_of, generic, pad_end, retile_elementwise
-from mlirstack.schedules.linalg_ops import coefficient, expression_loops, linalg_op
+from mlirstack.schedules.linalg_ops import Operand, coefficient, expression_loops, linalg_op
 
 _FIXED = ("mlirstack.parameter", "mlirstack.prepared")
 _MIN_ROWS = 8  # below that a copy of B costs more than it saves
@@ -76,6 +76,7 @@ def pack(found: Contraction, bits: int) -> None:
     """Replace a contraction by its packed form, and the elementwise ops over its result with it."""
     if found.out.dims[-1] != found.columns[-1]:
         found = channels_last(found)
+    found = replace(found, rhs=untransposed(found.rhs))
     element = found.out.element
     row, column = found.rows[-1], found.columns[-1]
     sizes = found.op.shape
@@ -116,6 +117,20 @@ def channels_last(found: Contraction) -> Contraction:
     again = contraction(linalg_op(result.owner))
     assert again is not None
     return again
+
+
+def untransposed(operand: Operand) -> Operand:
+    """``operand`` as it was before a transpose: the copy into panels transposes as well, and one copy is enough."""
+    owner = operand.value.owner
+    copy = linalg_op(owner) if isinstance(owner, (ir.Operation, ir.OpView)) else None
+    if copy is None or len(copy.inputs) != 1 or copy.body or copy.is_fill:
+        return operand
+    source, (target,) = copy.inputs[0], copy.outputs
+    if not source.plain or not target.plain or set(source.dims) != set(target.dims):
+        return operand
+    places = [target.dims.index(loop) for loop in source.dims]
+    dims, expressions = tuple(operand.dims[i] for i in places), tuple(operand.expressions[i] for i in places)
+    return untransposed(replace(source, dims=dims, expressions=expressions))
 
 
 def _in_two_parts(found: Contraction, whole: int, tile: RegisterTile) -> Any:
