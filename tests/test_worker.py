@@ -13,7 +13,8 @@ import torch
 
 from mlirstack import zoo
 from mlirstack.bundle.store import read_bundle
-from mlirstack.errors import StageError, UsageError
+from mlirstack.cli.common import run_command
+from mlirstack.errors import StageError, StorageError, UsageError
 from mlirstack.lowering import LowerOptions
 from mlirstack.targets.callable import CompiledFunction
 from mlirstack.targets.registry import create_target
@@ -65,6 +66,19 @@ def test_a_killed_compile_costs_a_stage_and_the_next_job_runs(tmp_path: Path) ->
     replay = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert replay.returncode == 0, replay.stderr
     assert "memref" in replay.stdout
+
+
+def test_a_full_disk_is_no_defect(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Wherever it is met: what the compile process writes, and what the command writes itself."""
+    (tmp_path / "dump").mkdir()
+    (tmp_path / "dump" / "trace.json.new").symlink_to("/dev/full")
+    with Worker() as worker, pytest.raises(StorageError, match="No space left on device"):
+        worker.run(Job(MODEL, options(tmp_path / "dump")))
+    with pytest.raises(SystemExit) as ended:
+        run_command(lambda: Path("/dev/full").write_text("answers"))
+    assert ended.value.code == 3
+    told = capsys.readouterr().err
+    assert told.startswith("error: No space left on device\nhint: free space") and "Traceback" not in told
 
 
 def test_errors_of_the_worker_arrive_with_their_kind() -> None:

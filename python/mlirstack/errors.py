@@ -6,6 +6,8 @@ Each holds one short message that names the thing and the place, and a hint that
 
 from __future__ import annotations
 
+import errno
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -65,6 +67,26 @@ class RuntimeCheckError(MlirstackError):
 
 class BundleError(MlirstackError):
     """A bundle on disk is damaged, incomplete, or of a version this mlirstack does not read."""
+
+
+class StorageError(MlirstackError):
+    """A disk is full, or may not be written to."""
+
+    @staticmethod
+    def of(error: BaseException) -> StorageError | None:
+        """``error`` as one of these; None where it is anything else."""
+        if not isinstance(error, OSError) or error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
+            return None
+        where = f"{error.filename}: " if error.filename else ""
+        hint = f"free space; temporary files go to {_temporary()}, TMPDIR names another place"
+        return StorageError(f"{where}{error.strerror}", hint=hint)
+
+
+def _temporary() -> str:
+    try:
+        return tempfile.gettempdir()
+    except FileNotFoundError:  # no place at all can be written to
+        return "/tmp"
 
 
 @dataclass(frozen=True)

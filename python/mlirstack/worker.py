@@ -21,7 +21,7 @@ from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Any, Literal
 
-from mlirstack.errors import MlirstackError, StageError
+from mlirstack.errors import MlirstackError, StageError, StorageError
 
 Progress = Callable[[str, str, float], None]
 """Called with an event ("before" or "after"), a stage name, and the stage's seconds (0 before)."""
@@ -163,9 +163,11 @@ def _serve(connection: Connection) -> None:
             connection.send(("done", _compile(job, connection)))
         except MlirstackError as error:
             connection.send(("error", error))
-        except Exception as error:  # a defect: reported to the user as such, with its traceback
+        except Exception as error:  # a full disk, or a defect: reported to the user as such, with its traceback
+            storage = StorageError.of(error)
+            defect = "defect", f"{type(error).__name__}: {error}", traceback.format_exc()
             with contextlib.suppress(BrokenPipeError):
-                connection.send(("defect", f"{type(error).__name__}: {error}", traceback.format_exc()))
+                connection.send(("error", storage) if storage else defect)
 
 
 def _compile(job: Job, connection: Connection) -> Done:

@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 from rich.status import Status
 
-from mlirstack.errors import MlirstackError, UsageError
+from mlirstack.errors import MlirstackError, StorageError, UsageError
 
 # A pipe or a file has no width: wide enough for every table, instead of rich's 80 columns.
 console = Console(width=None if sys.stdout.isatty() else 160)
@@ -50,6 +50,11 @@ def run_command(body: Callable[[], int]) -> NoReturn:
     except BrokenPipeError:  # the reader of a pipe (head, less) has left
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         status = 0
+    except OSError as error:
+        storage = StorageError.of(error)
+        if storage is None:
+            raise
+        fail(storage)
     sys.exit(status)
 
 

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import importlib
+import signal
 import sys
 from typing import Any
 
-import typer
-from typer.core import TyperGroup
+try:
+    import typer
+    from typer.core import TyperGroup
+except ModuleNotFoundError as missing:  # a machine that only loads bundles needs neither
+    print(f"error: {missing.name} is not installed, and the commands need it\nhint: pip install typer", file=sys.stderr)
+    sys.exit(3)
 
 # command → module; the function, or the group of commands, has the name of the command
 _COMMANDS = {
@@ -97,6 +102,8 @@ def _root() -> None:
 
 def main() -> None:
     """Entry point."""
+    # What a terminal's Ctrl-C ends tidily, so does the signal of whoever runs jobs: nothing half-written is left.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     app(prog_name="mlirstack")
 
 
