@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mlirstack.bundle.manifest import ArtifactEntry, Manifest
@@ -59,9 +60,9 @@ def choose(manifest: Manifest, device: str | None = None) -> Choice:
     for candidate in wanted:
         if not candidate.lacks:
             return Choice(candidate.entry, _explain(candidate, wanted, device))
-    reasons = "".join(f"\n  {c.entry.spec}: {c.reason}" for c in wanted)
+    why = "".join(f"\n  {c.entry.spec}: {c.reason}" for c in wanted)
     raise TargetUnavailableError(
-        f"no artifact of the bundle runs on this machine:{reasons}", hint="; ".join(c.lacks[0].remedy for c in wanted[:1])
+        f"no artifact of the bundle runs on this machine:{why}", hint="; ".join(c.lacks[0].remedy for c in wanted[:1])
     )
 
 
@@ -70,10 +71,19 @@ def matches(entry: ArtifactEntry, device: str) -> bool:
     return device in (entry.spec, entry.target, entry.requirements.device)
 
 
+def reasons(refused: Sequence[Candidate]) -> str:
+    """Why none of these runs here, in a line that says each reason once: "a, b: no GPU; a: no driver"."""
+    found: dict[str, list[str]] = {}
+    for candidate in refused:
+        for lack in candidate.lacks:
+            found.setdefault(lack.reason, []).append(candidate.entry.spec)
+    return "; ".join(f"{', '.join(specs)}: {reason}" for reason, specs in found.items())
+
+
 def _explain(chosen: Candidate, wanted: list[Candidate], device: str | None) -> str:
-    better = [f"{c.entry.spec}: {c.reason}" for c in wanted[: wanted.index(chosen)]]
+    better = wanted[: wanted.index(chosen)]
     if better:
-        return f"the best that runs here ({'; '.join(better)})"
+        return f"the best that runs here ({reasons(better)})"
     return f"asked for ({device})" if device else "the only one" if len(wanted) == 1 else "the best one, and it runs here"
 
 

@@ -18,7 +18,7 @@ from mlirstack.bundle.files import file_problems
 from mlirstack.bundle.golden import Comparison, Golden
 from mlirstack.bundle.load import LoadedModel, load_entry
 from mlirstack.bundle.manifest import GOLDEN, Manifest, read_manifest
-from mlirstack.bundle.select import Candidate, candidates, matches
+from mlirstack.bundle.select import Candidate, candidates, matches, reasons
 from mlirstack.bundle.store import stored_golden
 from mlirstack.bundle.trees import parse, unflatten
 from mlirstack.errors import BundleError, MlirstackError, UsageError
@@ -42,8 +42,7 @@ class Check:
 class VerifyReport:
     """All checks in order.
 
-    ``ok`` where none failed and golden answers were compared for one artifact at least; what cannot run on this machine is
-    skipped, unless it was asked for.
+    ``ok`` where none failed and golden answers were compared for one artifact at least.
     """
 
     checks: tuple[Check, ...]
@@ -59,7 +58,10 @@ class VerifyReport:
 def verify(
     path: Path, *, device: str | None = None, threads: int = 1, progress: Callable[[str], None] = lambda doing: None
 ) -> VerifyReport:
-    """Check the bundle at ``path``, and run every artifact that this machine can run (with ``device``: those it names)."""
+    """Check the bundle at ``path``, and run every artifact that this machine can run (with ``device``: those it names).
+
+    What cannot run here fails where ``device`` is its very name, or names nothing that runs; else it is skipped.
+    """
     progress("manifest")
     try:
         manifest = read_manifest(path)
@@ -77,16 +79,13 @@ def verify(
     if not wanted:
         names = ", ".join(entry.spec for entry in manifest.artifacts)
         raise UsageError(f"the bundle holds nothing for '{device}'", hint=f"it holds: {names}")
-    runnable: list[Candidate] = []
+    runnable = [candidate for candidate in wanted if not candidate.lacks]
     for candidate in wanted:
-        checks += _machine_checks(candidate, asked_for=device is not None)
-        if not candidate.lacks:
-            runnable.append(candidate)
+        is_meant = device == candidate.entry.spec or (device is not None and not runnable)
+        checks += _machine_checks(candidate, asked_for=is_meant)
     if not runnable and device is None:
-        reason = "; ".join(f"{c.entry.spec}: {c.reason}" for c in wanted)
-        checks.append(
-            Check("arch", "this machine", "failed", f"nothing of the bundle runs here: {reason}", wanted[0].lacks[0].remedy)
-        )
+        text = f"nothing of the bundle runs here: {reasons(wanted)}"
+        checks.append(Check("arch", "this machine", "failed", text, wanted[0].lacks[0].remedy))
     comparisons: list[tuple[str, Comparison]] = []
     if runnable:
         more, comparisons = _golden_checks(path, manifest, runnable, threads, progress)

@@ -89,7 +89,7 @@ def run(
         if told:
             typical = statistics.median(seconds)
             where = f", {used.device / 1e6:.1f} MB on the device" if used.device is not None else ""
-            line = f"{len(done)} call(s), median {typical * 1e3:.3f} ms; loaded in {model.load_seconds * 1e3:.1f} ms; "
+            line = f"{_timed(len(done), repeat)} {typical * 1e3:.3f} ms; loaded in {model.load_seconds * 1e3:.1f} ms; "
             console.print(f"{line}peak memory {used.host / 1e6:.0f} MB{where}", markup=False, highlight=False)
         result = {
             "bundle": str(bundle),
@@ -111,6 +111,13 @@ def _golden(model: LoadedModel) -> Golden | None:
 
     found = model.manifest.golden
     return stored_golden(model.path, model.manifest) if found and found["cases"] else None
+
+
+def _timed(inputs: int, repeat: int) -> str:
+    """What the time is that is told."""
+    if repeat > 1:
+        return f"{inputs} input(s), the quickest of {repeat} calls of each: median"
+    return f"{inputs} calls, median" if inputs > 1 else "1 call, the first in this process:"
 
 
 def _sizes(items: list[str]) -> dict[str, int]:

@@ -21,7 +21,7 @@ from torch import nn
 from mlirstack.bundle.golden import Golden
 from mlirstack.bundle.load import load_entry
 from mlirstack.bundle.manifest import Manifest
-from mlirstack.bundle.select import candidates, matches
+from mlirstack.bundle.select import candidates, matches, reasons
 from mlirstack.bundle.store import open_bundle, stored_golden
 from mlirstack.bundle.torch_arrays import tensor_of
 from mlirstack.bundle.verify import run_case, structure_inputs
@@ -112,8 +112,8 @@ def bench(
     found = [c for c in candidates(manifest) if device is None or matches(c.entry, device)]
     runnable = [c.entry for c in found if not c.lacks]
     if not runnable:
-        reasons = "; ".join(f"{c.entry.spec}: {c.reason}" for c in found) or f"it holds nothing for '{device}'"
-        raise UsageError(f"nothing of bundle {path} runs here: {reasons}")
+        why = reasons(found) if found else f"it holds nothing for '{device}'"
+        raise UsageError(f"nothing of bundle {path} runs here: {why}")
     kind = runnable[0].requirements.device
     contenders: dict[str, _Contender] = {}
     failed: list[Benched] = []
