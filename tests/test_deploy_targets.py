@@ -25,7 +25,7 @@ from mlirstack.targets import requirements
 from mlirstack.targets.base import Artifact
 from mlirstack.targets.iree.bytecode import bytecode_version
 from mlirstack.targets.registry import create_target
-from mlirstack.targets.requirements import CudaDevice, Requirements, cpuinfo_features, runs_on, unmet
+from mlirstack.targets.requirements import CudaDevice, Requirements, _is_at_least, cpuinfo_features, runs_on, unmet
 
 DOUBLE = """
 func.func @main(%x: tensor<64xf32>) -> tensor<64xf32> {
@@ -104,6 +104,9 @@ def test_requirements_name_what_the_kernel_names() -> None:
     assert lack.kind == "versions" and "17.2" in lack.reason and "17.1" in lack.reason
     assert unmet(Requirements(bytecode=(17, 0)), (17, 1)) == []
     assert len(unmet(Requirements(bytecode=(16, 0)), (17, 1))) == 1
+    asked = {">=1.2": "3.13", ">=3.14": "3.13.9", ">=3": "3.0.0rc1+cpu", ">=3.1.1": "3.1", "==3": "3"}
+    fits = {wanted: _is_at_least(version, wanted) for wanted, version in asked.items()}
+    assert fits == {">=1.2": True, ">=3.14": False, ">=3": True, ">=3.1.1": False, "==3": False}
     runs = {("sm_80", (9, 0)): True, ("sm_90", (8, 9)): False, ("sm_90a", (9, 0)): True, ("sm_90a", (10, 0)): False}
     runs |= {("sm_100f", (10, 3)): True, ("sm_100f", (12, 0)): False, ("gfx942", (9, 0)): False}
     assert {key: runs_on(*key) for key in runs} == runs

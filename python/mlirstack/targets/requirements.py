@@ -16,8 +16,6 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-from packaging.specifiers import SpecifierSet
-
 from mlirstack.errors import MissingDependencyError
 
 # LLVM's name of a processor feature → the kernel's in /proc/cpuinfo, where they differ.  Only features that code generators
@@ -59,8 +57,8 @@ class Requirements:
 
     ``machine`` is that of ``platform.machine()``; ``features`` are processor features by their names in /proc/cpuinfo;
     ``device`` is "cpu", "cuda", "hip" or "vulkan"; ``arch`` an NVIDIA architecture ("sm_90": that or later, "sm_90a": that
-    one only); ``cuda`` the least CUDA version that the driver must serve; ``packages`` maps distributions to version
-    specifiers; ``bytecode`` is the version of IREE's VM bytecode.
+    one only); ``cuda`` the least CUDA version that the driver must serve; ``packages`` maps distributions to the least
+    version of each (">=3.13"); ``bytecode`` is the version of IREE's VM bytecode.
     """
 
     machine: str | None = None
@@ -186,10 +184,24 @@ def _packages(wanted: Requirements) -> list[Unmet]:
         if version is None or (name == "torch" and not is_installed(name)):
             found.append(Unmet("versions", f"{name} is not installed", f"pip install '{name}{specifier}'"))
             continue
-        if not SpecifierSet(specifier).contains(version, prereleases=True):
+        if not _is_at_least(version, specifier):
             text = f"{name} is {version}, the artifact needs {specifier}"
             found.append(Unmet("versions", text, f"pip install '{name}{specifier}'"))
     return found
+
+
+def _is_at_least(version: str, specifier: str) -> bool:
+    """Is "3.13.1rc2+cpu" ">=3.13"?  Only the release's numbers count; a specifier of another form is met by nothing."""
+    least = re.fullmatch(r">=(\d+(?:\.\d+)*)", specifier)
+    return least is not None and _release(version) >= _release(least[1])
+
+
+def _release(version: str) -> tuple[int, ...]:
+    found = re.match(r"\d+(?:\.\d+)*", version)
+    numbers = [int(number) for number in found[0].split(".")] if found else []
+    while numbers and not numbers[-1]:
+        numbers.pop()  # 3.13 and 3.13.0 are the same
+    return tuple(numbers)
 
 
 def _gpu(wanted: Requirements) -> list[Unmet]:
