@@ -7,58 +7,29 @@ import json
 import random
 import shutil
 import struct
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from bundle_net import build_net, drawn_net
 
 import mlirstack as ms
 from mlirstack.bundle import files as bundle_files
 from mlirstack.bundle.manifest import GOLDEN, MANIFEST, PARAMETERS, Manifest, read_manifest, write_manifest
-from mlirstack.bundle.store import read_bundle
+from mlirstack.bundle.select import candidates, reasons
 from mlirstack.bundle.verify import VerifyReport, verify
 from mlirstack.errors import BundleError, SignatureError, TargetUnavailableError
-from mlirstack.targets.callable import CompiledFunction
 from mlirstack.targets.iree.bytecode import bytecode_version
-from mlirstack.targets.iree.gpu import IreeCudaExecutable
-from mlirstack.targets.iree.session import processor
 from mlirstack.targets.requirements import Requirements
 
 pytestmark = pytest.mark.target
 
 
-class Net(nn.Module):
-    """Weights, a buffer, a dynamic batch; two results that could share memory with a parameter and with an input."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(16, 8)
-        self.register_buffer("offset", torch.arange(8.0))
-
-    def forward(self, x: torch.Tensor, scale: torch.Tensor) -> dict[str, torch.Tensor]:
-        y = torch.relu(self.layer(x)) * scale
-        return {"y": y, "shifted": y + self.offset, "offset": self.offset.view(2, 4), "scale": scale.view(2, 4)}
-
-
 @pytest.fixture(scope="module")
-def net() -> Net:
-    torch.manual_seed(0)
-    return Net().eval()
-
-
-@pytest.fixture(scope="module")
-def built(net: Net, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("deploy") / "net.bundle"
-    dynamic = ({0: torch.export.Dim("batch", min=1, max=32)}, None)
-    inputs = (torch.randn(4, 16), torch.randn(8))
-    report = ms.build(net, inputs, targets=["iree-cpu:x86-64-v3"], path=path, dynamic_shapes=dynamic)
-    assert report.size == sum(f.stat().st_size for f in path.rglob("*") if f.is_file() and f.name != MANIFEST)
-    return path
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_net(drawn_net(), tmp_path_factory.mktemp("deploy") / "net.bundle")
 
 
 @pytest.fixture
@@ -177,6 +148,24 @@ def test_other_machines_and_versions_are_told_apart(
     assert not report.ok and not verify(copy).ok
 
 
+def test_a_target_that_is_asked_for_is_what_of_it_runs_here(copy: Path) -> None:
+    """A bundle for many machines: one of them verifies its own part; what was named itself must run."""
+
+    def edit(manifest: Manifest) -> Manifest:
+        (entry,) = manifest.artifacts
+        others = [
+            dataclasses.replace(entry, spec=f"iree-cpu:{m}", requirements=dataclasses.replace(entry.requirements, machine=m))
+            for m in ("aarch64", "riscv64")
+        ]
+        return dataclasses.replace(manifest, artifacts=(*others, entry))
+
+    changed(copy, edit)
+    for device in (None, "cpu", "iree-cpu", "iree-cpu:x86-64-v3"):
+        assert verify(copy, device=device).ok, device
+    assert failed(verify(copy, device="iree-cpu:riscv64")) == [("arch", "iree-cpu:riscv64")]
+    assert reasons(candidates(read_manifest(copy))[:2]).startswith("iree-cpu:aarch64: the code is for aarch64")
+
+
 def test_a_newer_module_is_refused_whatever_the_manifest_says(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module = copy / "iree-cpu-x86-64-v3" / "module.vmfb"
     newer = bytearray(module.read_bytes())
@@ -233,133 +222,6 @@ def test_calls_that_do_not_fit_are_refused_by_name(built: Path) -> None:
     for arguments, message in wrong:
         with pytest.raises(SignatureError, match=message.replace("(", r"\(")):
             model(*arguments)
-
-
-def test_inputs_in_any_layout_and_nan_are_as_eager_has_them(built: Path, net: Net) -> None:
-    model = ms.load(built)
-    scale = torch.randn(8)
-    storage = torch.randn(1 + 4 * 16)
-    nan = torch.randn(4, 16)
-    nan[1, 3], nan[2, 5] = float("nan"), float("inf")
-    for x in (
-        torch.randn(16, 4).t(),
-        torch.randn(4, 32)[:, ::2],
-        storage[1:].view(4, 16),
-        nan,
-        torch.randn(1, 16).expand(4, 16),
-    ):
-        expected = net(x, scale)
-        found = model(x, scale)
-        assert list(found) == ["y", "shifted", "offset", "scale"]
-        for name, value in expected.items():
-            torch.testing.assert_close(found[name], value.detach(), rtol=1e-5, atol=1e-5, equal_nan=True)
-
-
-def test_results_of_the_gpu_s_executable_never_share_memory(built: Path, net: Net) -> None:
-    """How results leave IREE on a GPU, on IREE's processor device: DLPack out, a copy where memory is shared."""
-    bundle = read_bundle(built)
-    code, device = bundle.artifact.files["module.vmfb"], processor(1)
-    executable = IreeCudaExecutable(
-        code, bundle.signature, bundle.parameters, place=torch.device("cpu"), device_of_iree=device
-    )
-    function = CompiledFunction(executable, bundle.signature, bundle.parameters)
-    x, scale = torch.randn(4, 16), torch.randn(8)
-    given = scale.clone()
-    found = function(x, given)
-    for name, expected in net(x, scale).items():
-        torch.testing.assert_close(found[name], expected.detach(), rtol=1e-5, atol=1e-5)
-        found[name].zero_()
-    assert torch.equal(given, scale)
-    torch.testing.assert_close(function(x, scale)["shifted"], net(x, scale)["shifted"].detach(), rtol=1e-5, atol=1e-5)
-    assert executable.copied_inputs == 0
-    function(torch.randn(16, 4).t(), scale)
-    assert executable.copied_inputs == 1
-
-
-def test_arrays_go_in_and_come_out(built: Path, net: Net) -> None:
-    import numpy as np
-
-    x, scale = np.random.default_rng(0).standard_normal((3, 16), np.float32), np.ones(8, np.float32)
-    x.flags.writeable = False
-    found = ms.load(built)(x, scale)
-    expected = net(torch.tensor(x), torch.tensor(scale))
-    assert all(type(found[name]) is np.ndarray for name in expected)
-    np.testing.assert_allclose(found["shifted"], expected["shifted"].detach().numpy(), rtol=1e-5, atol=1e-5)
-
-
-def test_threads_futures_and_two_loads_do_not_meet(built: Path, net: Net) -> None:
-    from concurrent.futures import ThreadPoolExecutor
-
-    first, second = ms.load(built), ms.load(built, threads=2)
-    scale = torch.randn(8)
-    batches = [torch.randn(1 + i % 32, 16) for i in range(64)]
-    expected = [net(x, scale)["y"].detach() for x in batches]
-    with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda i: (first if i % 2 else second)(batches[i], scale)["y"], range(64)))
-    futures = [first.submit(x, scale) for x in batches]
-    refused = first.submit(scale, scale)
-    for got, future, wanted in zip(found, futures, expected, strict=True):
-        torch.testing.assert_close(got, wanted, rtol=1e-5, atol=1e-5)
-        torch.testing.assert_close(future.result(30)["y"], wanted, rtol=1e-5, atol=1e-5)
-    assert isinstance(refused.exception(30), SignatureError)
-    first.close()
-
-
-def test_ten_thousand_calls_need_no_more_memory(built: Path) -> None:
-    model, x, scale = ms.load(built), torch.randn(4, 16), torch.randn(8)
-
-    def resident() -> int:
-        return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
-
-    for _ in range(1000):
-        model(x, scale)
-    before = resident()
-    for _ in range(10_000):
-        model(x, scale)
-    assert resident() - before < 2 << 20  # a leak of one result a call would be 2.5 MB
-
-
-ALONE = """
-import sys
-blocked = {blocked!r}
-class Refuse:
-    def find_spec(self, name, path=None, target=None):
-        if any(name == b or name.startswith(b + ".") for b in blocked):
-            raise ModuleNotFoundError(name, name=name)
-sys.meta_path.insert(0, Refuse())
-import numpy as np
-import mlirstack as ms
-model = ms.load({path!r})
-x = np.load({inputs!r})
-out = model(x["x"], x["scale"])
-np.savez({outputs!r}, **out)
-from pathlib import Path
-from mlirstack.bundle.verify import verify
-assert verify(Path({path!r})).ok
-if "torch" in blocked:
-    from mlirstack.cli.bench import bench
-    try:
-        bench(Path({path!r}))
-    except SystemExit as ended:
-        assert ended.code == 3
-for name in ("torch_mlir", "iree.compiler", "llvmlite", *blocked):
-    assert name not in sys.modules, name
-"""
-
-
-@pytest.mark.parametrize("without", [("torch_mlir", "iree.compiler"), ("torch_mlir", "iree.compiler", "torch")])
-def test_loading_needs_no_compiler_and_no_torch(built: Path, net: Net, tmp_path: Path, without: tuple[str, ...]) -> None:
-    import numpy as np
-
-    x, scale = torch.randn(5, 16), torch.randn(8)
-    np.savez(tmp_path / "in.npz", x=x.numpy(), scale=scale.numpy())
-    names = {"path": str(built), "inputs": str(tmp_path / "in.npz"), "outputs": str(tmp_path / "out.npz")}
-    code = ALONE.format(blocked=without, **names)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
-    with np.load(tmp_path / "out.npz") as found:
-        for name, value in net(x, scale).items():
-            np.testing.assert_allclose(found[name], value.detach().numpy(), rtol=1e-5, atol=1e-5)
 
 
 def test_the_manifest_says_what_decides(built: Path) -> None:
