@@ -1,4 +1,4 @@
-"""Decompositions for writes where data say: through a boolean mask, and along a dimension that is counted from the end.
+"""Decompositions for reads and writes where data say: through a mask, from a single place, along a dimension counted from the end.
 
 A mask selects, instead of scattering to a number of places that depends on data: torch-mlir's scatter becomes invalid when a
 canonicalization folds the sizes of its operands.  Its conversion of the scatters takes their dimension as an index without
@@ -24,6 +24,7 @@ _SCATTERS = (aten.scatter_add.default, aten.scatter.src, aten.scatter_reduce.two
 def add_indexing_decompositions(table: dict[Any, Decomposition]) -> None:
     """Extend ``table``; what stands there already is kept for integer indices."""
     extend(table, aten.index_put.default, _index_put)
+    table[aten.take.default] = _take
     for op in _SCATTERS:
         extend(table, op, functools.partial(_counted_from_the_front, op))
 
@@ -35,6 +36,11 @@ def _index_put(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accu
     if count is not None:
         return aten.index_put.default(x, _without_masks(indices, count), values, accumulate)
     return NotImplemented
+
+
+def _take(x: Tensor, index: Tensor) -> Tensor:
+    """Elements of ``x`` by their number; torch's own decomposition reads a single number as a Python integer."""
+    return x.reshape(-1)[index.reshape(-1)].reshape(index.shape)
 
 
 def _counted_from_the_front(op: Any, x: Tensor, dim: int, *args: Any, **kwargs: Any) -> Any:

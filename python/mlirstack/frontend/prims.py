@@ -1,12 +1,16 @@
-"""Views of torch's ``prims`` in terms of ATen: torch.export captures them, and its decompositions then refuse them."""
+"""Operators of torch's ``prims`` in terms of ATen: views that torch.export captures, and that its decompositions then refuse,
+and the copy with other strides that its own decompositions (of ``lerp``, for one) leave behind.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch import fx
+from torch import Tensor, fx
+
+from mlirstack.frontend.table import Decomposition
 
 aten, prims = torch.ops.aten, torch.ops.prims
 
@@ -31,3 +35,12 @@ def rewrite_prim_views(module: fx.GraphModule) -> None:
                 node.target, arguments = found
                 node.args, node.kwargs = arguments(*node.args, **node.kwargs), {}
         child.recompile()
+
+
+def add_prim_decompositions(table: dict[Any, Decomposition]) -> None:
+    """Extend ``table``: where the elements of a result lie in memory is no matter of the graph."""
+    table[prims.copy_strided.default] = _copy_strided
+
+
+def _copy_strided(x: Tensor, stride: Sequence[int]) -> Tensor:
+    return x.clone()
