@@ -30,9 +30,8 @@ from mlirstack.frontend.indexing import add_indexing_decompositions
 from mlirstack.frontend.integers import add_integer_decompositions
 from mlirstack.frontend.norms import add_norm_decompositions
 from mlirstack.frontend.ordering import add_ordering_decompositions
-from mlirstack.frontend.recurrent import add_recurrent_decompositions
 from mlirstack.frontend.prims import add_prim_decompositions
-from mlirstack.frontend.real_division import add_real_division_decompositions
+from mlirstack.frontend.recurrent import add_recurrent_decompositions
 from mlirstack.frontend.table import Decomposition, extend
 from mlirstack.frontend.transposed import add_transposed_decompositions
 
@@ -99,8 +98,8 @@ def decomposition_table() -> dict[Any, Decomposition]:
     add_fused_cell_decompositions(table)
     add_transposed_decompositions(table)
     add_norm_decompositions(table)
-    add_prim_decompositions(table)
     add_ordering_decompositions(table)
+    add_prim_decompositions(table)
     add_recurrent_decompositions(table)
     table.update(
         {
