@@ -161,8 +161,15 @@ def test_names_and_dynamic_sizes_are_kept_and_guarded(tmp_path: Path) -> None:
             ],
             ["onnx.RandomNormalLike of node 'noise'", "onnx.Dropout of node 'thin'"],
         ),
+        (
+            [
+                helper.make_node("Unique", ["x"], ["y"], name="once", axis=3),
+                helper.make_node("Neg", ["y"], ["z"], name="minus"),
+            ],
+            ["onnx.Unique of node 'once'"],
+        ),
     ],
-    ids=["without a conversion", "random"],
+    ids=["without a conversion", "random", "ends the process"],
 )
 def test_operators_that_cannot_be_lowered_are_named_with_their_nodes(
     nodes: list[Any], refused: list[str], tmp_path: Path

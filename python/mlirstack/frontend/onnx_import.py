@@ -1,11 +1,14 @@
 """From an ONNX graph to MLIR: ``@main`` over the graph's inputs, one ``torch.operator "onnx.NAME"`` for each node.
 
 The step to ATen operators is torch-mlir's pass ``convert-torch-onnx-to-torch``; :class:`FinishOnnx` stands behind it.  Where
-that fails, :func:`unsupported_operators` names all that is in the way.
+that fails, :func:`unsupported_operators` names all that is in the way; where a later step fails,
+:func:`first_failing_operator` names the first.
 """
 
 from __future__ import annotations
 
+import bisect
+import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -13,17 +16,21 @@ from typing import Any, ClassVar
 from mlirstack.bindings import dialect, ir, new_context, onnx_importer
 from mlirstack.errors import StageError, UnsupportedOp
 from mlirstack.frontend.program import ENTRY
+from mlirstack.frontend.unsupported import Route, failure
 from mlirstack.ir.ops import function, functions, is_onnx, walk
 from mlirstack.ir.parameters import mark_parameters
+from mlirstack.ir.text import clone_module
 from mlirstack.pipeline.runner import run_steps
 from mlirstack.pipeline.step import Pass, PythonPass
 
 _META = "torch.onnx_meta."
 _CONVERT = "convert-torch-onnx-to-torch"
-_RANDOM = frozenset(
-    f"onnx.{name}"
-    for name in ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial")
-)
+_RANDOM = ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial")
+_REFUSED = {
+    **{f"onnx.{name}": "draws random numbers" for name in _RANDOM},
+    # No test of ONNX's passes, and where anything reads the result the process dies.
+    "onnx.Unique": "has no valid conversion: the number of its results depends on data",
+}
 
 
 def import_onnx(model: Any, parameters: Sequence[str]) -> Any:
@@ -57,10 +64,12 @@ class FinishOnnx(PythonPass):
                 del op.attributes[name]
 
 
-def random_operators(module: Any) -> tuple[UnsupportedOp, ...]:
-    """The operators in ``module`` that draw random numbers, which no compiled program draws as ONNX's evaluator does."""
-    drawing = [op for op in walk(module) if is_onnx(op) and (_name(op) in _RANDOM or _drops(op))]
-    return tuple(dict.fromkeys(UnsupportedOp(_described(op), "draws random numbers") for op in drawing))
+def refused_operators(module: Any) -> tuple[UnsupportedOp, ...]:
+    """The operators in ``module`` that are not even tried: those that draw random numbers, which no compiled program draws
+    as ONNX's evaluator does, and those whose conversion is known to be invalid.
+    """
+    reasons = [(op, "draws random numbers" if _drops(op) else _REFUSED.get(_name(op))) for op in walk(module) if is_onnx(op)]
+    return tuple(dict.fromkeys(UnsupportedOp(_described(op), reason) for op, reason in reasons if reason))
 
 
 def _drops(op: Any) -> bool:
@@ -89,6 +98,39 @@ def _converts(op: Any) -> bool:
     except StageError:
         return False
     return True
+
+
+def first_failing_operator(module: Any, routes: Sequence[Route]) -> tuple[str, StageError] | None:
+    """The first operator of ONNX up to which ``module`` fails on all ``routes``, with the error of the last; None where only
+    the whole fails.
+
+    What stands before an operator stays: many conversions read the constants that lead to it.
+    """
+    operators = [op for op in function(module, ENTRY).entry_block.operations if is_onnx(op)]
+
+    def fails(count: int) -> StageError | None:
+        return failure(functools.partial(_beginning, module, count), routes)
+
+    position = bisect.bisect_left(range(len(operators)), True, key=lambda i: fails(i + 1) is not None)
+    error = fails(position + 1) if position < len(operators) else None
+    return None if error is None else (_described(operators[position]), error)
+
+
+def _beginning(module: Any, count: int) -> Any:
+    """A copy of ``module`` that ends after its first ``count`` operators of ONNX, and returns what the last one gives."""
+    copy = clone_module(module)
+    entry = function(copy, ENTRY)
+    operations = list(entry.entry_block.operations)
+    last = [op for op in operations if is_onnx(op)][count - 1]
+    for op in reversed(operations[operations.index(last) + 1 :]):
+        op.operation.erase()
+    with copy.context, ir.Location.unknown():
+        with ir.InsertionPoint(entry.entry_block):
+            dialect("func").ReturnOp(list(last.results))
+        results = [value.type for value in last.results]
+        kind = ir.FunctionType.get([value.type for value in entry.arguments], results)
+        entry.attributes["function_type"] = ir.TypeAttr.get(kind)
+    return copy
 
 
 def _alone(op: Any) -> Any:

@@ -29,7 +29,7 @@ from mlirstack.frontend.graph import (
     operand_dtypes,
     placeholders,
 )
-from mlirstack.frontend.onnx_import import random_operators, unsupported_operators
+from mlirstack.frontend.onnx_import import first_failing_operator, refused_operators, unsupported_operators
 from mlirstack.frontend.program import Program
 from mlirstack.frontend.replace_nodes import applies
 from mlirstack.frontend.tosa_rules import costly_rules
@@ -107,8 +107,8 @@ def choose_route(program: Program, requested: str = "auto") -> Route:
         )
     if isinstance(program.payload, FxGraph):
         _refuse_crashes(program.name, program.payload)
-    if program.level == "onnx" and (drawing := random_operators(program.payload)):
-        raise UnsupportedError(f"{program.name} draws random numbers, so no compiled answer can be the model's", drawing)
+    if program.level == "onnx" and (refused := refused_operators(program.payload)):
+        raise UnsupportedError(f"{program.name}: no compiled answer can be the model's", refused)
     if program.level == "onnx" and requested == "auto":
         return Route("linalg", "what TOSA says wrong is not known of ONNX operators")
     if program.level not in ("fx", "torch", "onnx"):
@@ -279,13 +279,18 @@ def unsupported_ops(
     """All operations of ``program`` that no route can express, each with overload, dtypes and the user's line.
 
     ``failures`` are the errors of the stage tables ``tables``, in order.  Each operation is lowered alone through all tables
-    down to linalg, so the list is complete; it is empty where only the whole fails, and for modules without a graph.
+    down to linalg, so the list is complete; it is empty where only the whole fails, and for modules without a graph.  Of
+    ONNX all operators without a conversion are named, else the first that a later step cannot lower.
     """
-    if program.level == "onnx":
-        return unsupported_operators(program.payload)
+    if program.level == "onnx" and (left := unsupported_operators(program.payload)):
+        return left
     fronts = [_front(table) for table in tables]
-    in_front = all(any(f.stage == stage.name for stage in front) for f, front in zip(failures, fronts, strict=True))
-    if not isinstance(program.payload, FxGraph) or not in_front:
+    if not all(any(f.stage == stage.name for stage in front) for f, front in zip(failures, fronts, strict=True)):
+        return ()
+    if program.level == "onnx":
+        first = first_failing_operator(program.payload, fronts)
+        return (UnsupportedOp(first[0], _refusal(first[1])),) if first else ()
+    if not isinstance(program.payload, FxGraph):
         return ()
     failing = failing_nodes(program.payload, fronts)
     # A decomposition may leave the same op many times at one line.

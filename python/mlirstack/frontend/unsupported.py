@@ -5,8 +5,9 @@ The conversions stop at the first operation they cannot express; a user wants to
 
 from __future__ import annotations
 
+import functools
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import fx
@@ -15,7 +16,7 @@ from torch.utils import _pytree as pytree
 from mlirstack.errors import StageError
 from mlirstack.frontend.graph import FxGraph, describe
 from mlirstack.frontend.program import ArgumentSpec
-from mlirstack.pipeline.runner import Runner
+from mlirstack.pipeline.runner import Payload, Runner
 from mlirstack.pipeline.stage import Pipeline, Stage
 
 Route = tuple[Stage, ...]
@@ -30,7 +31,7 @@ def failing_nodes(graph: FxGraph, routes: Sequence[Route]) -> list[tuple[fx.Node
             continue
         key = _key(node)
         if key not in known:
-            known[key] = _failure(_alone(graph, node), routes)
+            known[key] = failure(functools.partial(_alone, graph, node), routes)
         error = known[key]
         if error is not None:
             failing.append((node, error))
@@ -48,16 +49,17 @@ def _meta(node: fx.Node) -> object:
     return (value.dtype, tuple(value.shape)) if isinstance(value, torch.Tensor) else value
 
 
-def _failure(graph: FxGraph, routes: Sequence[Route]) -> StageError | None:
-    failure: StageError | None = None
+def failure(operation: Callable[[], Payload], routes: Sequence[Route]) -> StageError | None:
+    """The error of the last of ``routes``, None where one can lower what ``operation`` makes."""
+    last: StageError | None = None
     for stages in routes:
         try:
-            Runner().run(Pipeline("alone", stages), graph)
+            Runner().run(Pipeline("alone", stages), operation())
         except StageError as error:
-            failure = error
+            last = error
             continue
         return None
-    return failure
+    return last
 
 
 def _alone(graph: FxGraph, node: fx.Node) -> FxGraph:
