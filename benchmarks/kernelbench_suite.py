@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.progress import Progress
-from suite_runs import Judge, Row, run
+from suite_runs import Judge, Row, differences, run
 
 from mlirstack.errors import UsageError
 from mlirstack.versions import versions
@@ -69,17 +69,6 @@ def problems(checkout: Path, levels: Sequence[str], only: str) -> dict[str, Path
 
 
 # ----------------------------------------------------------------------------------------------------------------- table
-
-
-def differences(expected: Mapping[str, Row], found: Mapping[str, Row]) -> list[str]:
-    """How the verdicts of a run differ from the table's, a line each."""
-    lines = []
-    for name, row in found.items():
-        wanted = expected.get(name, {}).get("verdict")
-        if row["verdict"] != wanted:
-            kind = "unexpected pass" if row["verdict"] == "pass" else "unexpected failure"
-            lines.append(f"{name}: {kind}: {row['verdict']}, the table says {wanted}. {row.get('reason', '')}".strip())
-    return lines
 
 
 def slowness(found: Mapping[str, Row]) -> list[str]:

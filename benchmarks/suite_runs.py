@@ -99,6 +99,17 @@ def run(
             worker.join()
 
 
+def differences(expected: Mapping[str, Row], found: Mapping[str, Row]) -> list[str]:
+    """How the verdicts of a run differ from the table's, a line each."""
+    lines = []
+    for name, row in found.items():
+        wanted = expected.get(name, {}).get("verdict")
+        if row["verdict"] != wanted:
+            kind = "unexpected pass" if row["verdict"] == "pass" else "unexpected failure"
+            lines.append(f"{name}: {kind}: {row['verdict']}, the table says {wanted}. {row.get('reason', '')}".strip())
+    return lines
+
+
 def _earlier(journal: Path, header: Mapping[str, Any]) -> dict[str, Row]:
     journal.parent.mkdir(parents=True, exist_ok=True)
     lines = journal.read_text().splitlines() if journal.exists() else []

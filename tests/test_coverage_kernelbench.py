@@ -9,6 +9,7 @@ import json
 import kernelbench_sizes as sizes
 import kernelbench_suite as suite
 import pytest
+from suite_runs import differences
 
 pytestmark = pytest.mark.portable
 
@@ -18,7 +19,7 @@ PASS, WRONG = {"verdict": "pass"}, {"verdict": "wrong", "reason": "largest diffe
 def test_better_and_worse_than_the_table_are_differences() -> None:
     table = {"level1/1_a": WRONG, "level1/2_b": PASS, "level1/3_c": PASS}
     found = {"level1/1_a": PASS, "level1/2_b": WRONG, "level1/3_c": PASS, "level1/4_d": PASS}
-    assert suite.differences(table, found) == [
+    assert differences(table, found) == [
         "level1/1_a: unexpected pass: pass, the table says wrong.",
         "level1/2_b: unexpected failure: wrong, the table says pass. largest difference 3",
         "level1/4_d: unexpected pass: pass, the table says None.",
