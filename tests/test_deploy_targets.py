@@ -25,7 +25,15 @@ from mlirstack.targets import requirements
 from mlirstack.targets.base import Artifact
 from mlirstack.targets.iree.bytecode import bytecode_version
 from mlirstack.targets.registry import create_target
-from mlirstack.targets.requirements import CudaDevice, Requirements, _is_at_least, cpuinfo_features, runs_on, unmet
+from mlirstack.targets.requirements import (
+    CudaDevice,
+    Requirements,
+    _is_at_least,
+    cpuinfo_features,
+    features_in,
+    runs_on,
+    unmet,
+)
 
 DOUBLE = """
 func.func @main(%x: tensor<64xf32>) -> tensor<64xf32> {
@@ -99,6 +107,8 @@ def test_settings_reach_the_compiler() -> None:
 
 def test_requirements_name_what_the_kernel_names() -> None:
     assert cpuinfo_features("+avx2,-avx512f,+bmi,+sse4.2,+sse3,+unknown") == ("avx2", "bmi1", "pni", "sse4_2")
+    assert features_in("processor : 0\nisa : rv64imafdcv_zicsr_zba\n") == {*"imafdcv", "zicsr", "zba"}
+    assert features_in("flags\t: fpu avx2\n") == {"fpu", "avx2"} and features_in("model name : x") == set()
     assert unmet(Requirements()) == []
     (lack,) = unmet(Requirements(bytecode=(17, 2)), (17, 1))
     assert lack.kind == "versions" and "17.2" in lack.reason and "17.1" in lack.reason

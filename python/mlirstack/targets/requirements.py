@@ -49,6 +49,8 @@ _V3 = (*_V2, "avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe")
 _V4 = (*_V3, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
 X86_LEVELS: Mapping[str, tuple[str, ...]] = {"x86-64": (), "x86-64-v2": _V2, "x86-64-v3": _V3, "x86-64-v4": _V4}
 """The levels of the x86-64 psABI, as features named in /proc/cpuinfo."""
+CROSS_FEATURES: Mapping[str, tuple[str, ...]] = {"aarch64": (), "riscv64": ("v",)}
+"""What code for other machines uses beyond their base, by ``platform.machine()``."""
 
 
 @dataclass(frozen=True)
@@ -103,9 +105,19 @@ def cpuinfo_features(llvm_features: str) -> tuple[str, ...]:
 def machine_features() -> frozenset[str]:
     """Features of this machine's processor as /proc/cpuinfo names them."""
     file = Path("/proc/cpuinfo")
-    lines = file.read_text().splitlines() if file.is_file() else []
-    flags = next((line.partition(":")[2] for line in lines if line.startswith(("flags", "Features"))), "")
-    return frozenset(flags.split())
+    return features_in(file.read_text() if file.is_file() else "")
+
+
+def features_in(cpuinfo: str) -> frozenset[str]:
+    """The features of the first processor: words, or of RISC-V the letters and names of "rv64imafdcv_zba"."""
+    for line in cpuinfo.splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() in ("flags", "Features"):
+            return frozenset(value.split())
+        if name.strip() == "isa":
+            letters, *names = value.strip().removeprefix("rv64").split("_")
+            return frozenset((*letters, *names))
+    return frozenset()
 
 
 def known_machine_features() -> tuple[str, ...]:

@@ -22,6 +22,7 @@ from mlirstack.targets.base import ArrayExecutable, Artifact, Executable, Target
 from mlirstack.targets.iree.bytecode import bytecode_read_here, bytecode_version
 from mlirstack.targets.registry import TargetOptions
 from mlirstack.targets.requirements import (
+    CROSS_FEATURES,
     X86_LEVELS,
     Requirements,
     cuda_device,
@@ -160,8 +161,8 @@ class IreeCpuTarget(IreeTarget):
     def requirements(self, artifact: Artifact) -> Requirements:
         """Also the instruction set; for ``host`` all features that the building machine has."""
         arch = artifact.metadata["arch"]
-        if arch in ("aarch64", "riscv64"):
-            return replace(super().requirements(artifact), machine=arch)
+        if arch in CROSS_FEATURES:
+            return replace(super().requirements(artifact), machine=arch, features=CROSS_FEATURES[arch])
         features = tuple(artifact.metadata.get("features", ())) or X86_LEVELS.get(arch, ())
         return replace(super().requirements(artifact), machine="x86_64", features=features)
 
