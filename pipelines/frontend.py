@@ -14,8 +14,10 @@ from mlirstack.frontend.long_sums import LowerLongSums
 from mlirstack.frontend.narrow import NarrowConstants
 from mlirstack.frontend.onnx_import import FinishOnnx
 from mlirstack.frontend.reshapes import LowerReshapes
+from mlirstack.frontend.roots import LowerRoots
 from mlirstack.ir.level import LEVELS
 from mlirstack.passes.restore_locations import RestoreLocations
+from mlirstack.passes.simplify import SimplifyLinalg
 from mlirstack.pipeline.stage import Pipeline, Stage
 from mlirstack.pipeline.step import Pass
 
@@ -83,6 +85,9 @@ TOSA_TO_LINALG = Stage(
     "linalg",
     (
         Pass("tosa-optional-decompositions", on=FUNCTION),
+        # Square roots arrive as powers, which are others at minus infinity.
+        LowerRoots(),
+        Pass("convert-elementwise-to-linalg", on=FUNCTION),
         Pass("canonicalize"),
         Pass("tosa-infer-shapes", on=FUNCTION),
         # Linalg has no implicit broadcast of ranks.
@@ -99,6 +104,9 @@ TOSA_TO_LINALG = Stage(
         Pass("tosa-to-arith", {"include-apply-rescale": True}, on=FUNCTION),
         Pass("tosa-to-tensor", on=FUNCTION),
         Pass("tosa-to-scf", on=FUNCTION),
+        Pass("canonicalize"),
+        # TOSA's relu clamps infinity to the largest number, and its reductions start from the lowest.
+        SimplifyLinalg(),
         Pass("canonicalize"),
         Pass("cse"),
         RestoreLocations(),

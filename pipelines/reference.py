@@ -70,11 +70,12 @@ def reference_pipeline(module: Any, *, route: str = "linalg") -> Pipeline:
     """
     dialects, tensors = _content(module)
     stages: list[Stage] = []
-    if dialects & _TORCH_DIALECTS:
+    front: tuple[Stage, ...] = ()
+    if "tosa" in dialects:  # in the middle of the stage, torch's types are still around
+        front = (TORCH_TO_TOSA, TOSA_TO_LINALG) if dialects & _TORCH_DIALECTS else (TOSA_TO_LINALG,)
+    elif dialects & _TORCH_DIALECTS:
         front = (TORCH_TO_TOSA, TOSA_TO_LINALG) if route == "tosa" else (TORCH_TO_LINALG,)
-        stages += [Stage(f"plain-{stage.name}", "llvm", _without_contracts(stage)) for stage in front]
-    if "tosa" in dialects:
-        stages.append(Stage("plain-linalg", "llvm", TOSA_TO_LINALG.steps))
+    stages += [Stage(f"plain-{stage.name}", "llvm", _without_contracts(stage)) for stage in front]
     if tensors:
         stages.append(Stage("plain-buffers", "llvm", (NumberArguments(), *BUFFERS)))
     back = {stage.name: stage for stage in cpu_pipeline("linalg", "scf").stages}

@@ -16,19 +16,23 @@ import pytest
 import torch
 
 import mlirstack as ms
+from mlirstack.bindings import new_context
 from mlirstack.bundle.store import BundleInfo, write_bundle
 from mlirstack.compare.accuracy import reference
 from mlirstack.compare.bisect import subject as subject_module
 from mlirstack.compare.bisect.bisect import Request, bisect_dump
 from mlirstack.compare.bisect.executor import Executor, Table
+from mlirstack.compare.bisect.ops import relative_distance
 from mlirstack.compare.bisect.results import Bisection, Verdict
 from mlirstack.compare.bisect.stored import bisect_stored, store
 from mlirstack.compare.bisect.subject import Subject
 from mlirstack.errors import SignatureError, TargetUnavailableError
 from mlirstack.frontend.program import Program
-from mlirstack.ir.text import module_text
+from mlirstack.ir.text import module_text, parse_module
 from mlirstack.lowering import Lowering, LowerOptions, build_program, lower_program, program_of
 from mlirstack.pipeline.reproducer import Record
+from mlirstack.pipeline.runner import Runner
+from mlirstack.pipelines.reference import reference_pipeline
 from mlirstack.reduce.replay import replay
 from mlirstack.targets.base import Executable
 from mlirstack.targets.registry import create_target
@@ -264,7 +268,7 @@ def test_compare_per_stage_is_a_check_of_every_stage(tmp_path: Path) -> None:
     from mlirstack.worker import Job
 
     result = tmp_path / "stages.json"
-    assert compare_stages(Job("zoo:softmax", None), ["cpu"], LowerOptions(), None, result) == 0
+    assert compare_stages(Job("zoo:special_values", None), ["cpu"], LowerOptions(), None, result) == 0
     (model,) = json.loads(result.read_text())
     assert model["first_wrong_stage"] is None
     assert {stage["status"] for stage in model["stages"]} == {"ok"}
@@ -272,14 +276,30 @@ def test_compare_per_stage_is_a_check_of_every_stage(tmp_path: Path) -> None:
 
 
 def test_the_plain_path_knows_absolute_values_of_integers() -> None:
-    from mlirstack.bindings import new_context
-    from mlirstack.ir.text import parse_module
-    from mlirstack.pipeline.runner import Runner
-    from mlirstack.pipelines.reference import reference_pipeline
-
     text = FILE.replace("tosa.add %a, %b : (tensor<2x3xf32>, tensor<2x3xf32>) ->", "math.absi %a :").replace("f32", "i64")
     module = parse_module(text, new_context())
     assert Runner().run(reference_pipeline(module), module).data.startswith(b"\x7fELF")
+
+
+HALFWAY = """
+func.func @main(%a: !torch.vtensor<[2,3],f32>) -> !torch.vtensor<[2,3],f32> {
+  %0 = torch_c.to_builtin_tensor %a : !torch.vtensor<[2,3],f32> -> tensor<2x3xf32>
+  %1 = tosa.abs %0 : (tensor<2x3xf32>) -> tensor<2x3xf32>
+  %2 = torch_c.from_builtin_tensor %1 : tensor<2x3xf32> -> !torch.vtensor<[2,3],f32>
+  return %2 : !torch.vtensor<[2,3],f32>
+}
+"""
+
+
+def test_the_plain_path_takes_a_module_from_the_middle_of_a_stage() -> None:
+    module = parse_module(HALFWAY, new_context())
+    assert Runner().run(reference_pipeline(module), module).data.startswith(b"\x7fELF")
+
+
+def test_a_value_that_is_not_a_number_is_no_infinity() -> None:
+    nan, inf = torch.tensor([1.0, torch.nan]), torch.tensor([1.0, torch.inf])
+    assert relative_distance(nan, nan) == 0.0 and relative_distance(inf, inf) == 0.0
+    assert relative_distance(nan, inf) == relative_distance(inf, -inf) == float("inf")
 
 
 class Elsewhere(Executable):

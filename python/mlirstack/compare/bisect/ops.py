@@ -73,7 +73,7 @@ def first_wrong_op(
             trials += 1
             tell("executing")
             if trials <= _TRIALS and _right_with(wrong, found, value, subject):
-                error = _relative(found.value.double(), value.double().reshape(found.value.shape))
+                error = relative_distance(found.value.double(), value.double().reshape(found.value.shape))
                 return {"found": {**fields, "rel_l2": error, "confirmed": True}, "note": None}
     note = "every value that can be compared is one of the right module's: the mistake is in how they are put together"
     return {"found": fallback, "note": None if fallback else note}
@@ -174,12 +174,13 @@ def _tolerance(value: torch.Tensor) -> float:
 def _distance(got: torch.Tensor, value: torch.Tensor) -> float:
     """Relative L2 distance between the values as they lie in memory, or sorted: another layout is no other value."""
     a, b = got.double().flatten(), value.double().flatten()
-    return min(_relative(a, b), _relative(a.sort().values, b.sort().values))
+    return min(relative_distance(a, b), relative_distance(a.sort().values, b.sort().values))
 
 
-def _relative(got: torch.Tensor, value: torch.Tensor) -> float:
-    if torch.equal(got.isfinite(), value.isfinite()):
-        finite = value.isfinite()
+def relative_distance(got: torch.Tensor, value: torch.Tensor) -> float:
+    """Relative L2 distance of what is finite; infinite where the same places do not hold the same NaN and infinities."""
+    finite = value.isfinite()
+    if torch.equal(got.isfinite(), finite) and torch.equal(got[~finite].nan_to_num(), value[~finite].nan_to_num()):
         got, value = got[finite], value[finite]
         return float(torch.linalg.vector_norm(got - value)) / (float(torch.linalg.vector_norm(value)) or 1.0)
     return math.inf
