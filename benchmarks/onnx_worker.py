@@ -71,8 +71,8 @@ def _told(reasons: Iterable[str]) -> str:
 
 
 def _tensor(value: Any) -> torch.Tensor:
-    """A NumPy value as a tensor; bfloat16 is ml_dtypes' there."""
-    array = np.asarray(value)
+    """A NumPy value or a stored tensor of ONNX as a tensor; bfloat16 is ml_dtypes' there."""
+    array = onnx.numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else np.asarray(value)
     if array.dtype.name == "bfloat16":
         return torch.from_numpy(array.view("uint16").copy()).view(torch.bfloat16)
     return torch.from_numpy(np.ascontiguousarray(array).reshape(array.shape).copy())
