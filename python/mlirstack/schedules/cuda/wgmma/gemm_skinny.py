@@ -29,7 +29,7 @@ _SKINNY_ROWS = 64
 _LEAST_STREAM = 2**15  # elements of the large factor below which nothing is worth streaming
 _LEAST_K = 64
 _WARPS_TO_FILL = 16  # warps of a multiprocessor that keep enough loads in flight …
-_FMA_WARPS_TO_FILL = 8  # … and those that have room where each has many sums
+_FMA_WARPS_TO_FILL = 7  # … and those that do where each has many sums (measured)
 _RING_BYTES = (160 * 1024, 88 * 1024)  # of a ring where a multiprocessor has one block, and where it has two
 _MOST_STAGES = 12
 
@@ -94,13 +94,13 @@ def _streamings(contraction: Contraction, device: Device) -> Iterator[Streaming]
     if small > most or not k_major or not summed or len(kinds) > 1 or not kinds <= {"f32", "f16", "bf16"}:
         return
     # What is read of the small factor serves all columns of a warp: of many rows, the first level cache bears no more.
-    order, fill = ((2, 1, 4), _WARPS_TO_FILL) if small <= _STREAMED_ROWS else ((4, 2, 1), _FMA_WARPS_TO_FILL)
-    warps = device.multiprocessors * fill
-    for columns in order:
+    is_few = small <= _STREAMED_ROWS
+    warps = device.multiprocessors * (_WARPS_TO_FILL if is_few else _FMA_WARPS_TO_FILL)
+    for columns in (2, 1, 4) if is_few else (4, 2, 1):
         needed = max(1, ceil(warps * columns / (large * contraction.batch)))
         best = min(WARPS, 1 << (needed - 1).bit_length())
         for k_warps in (best, best * 2, best // 2):
-            for unroll in (2, 4):
+            for unroll in (2, 4) if is_few else (4, 2):
                 if 1 <= k_warps <= WARPS and large % columns == 0:
                     yield Streaming(columns, k_warps, unroll)
 
