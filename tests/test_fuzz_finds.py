@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 import torch
-from torch import nn
+from several import Several, assert_as_eager
 from torch.nn import functional as F
 
 import mlirstack as ms
-from mlirstack.compare.accuracy import compare_leaf
 
 pytestmark = pytest.mark.portable
 
@@ -21,29 +16,6 @@ ODD = torch.tensor([NAN, INF, 1.0, 2.0, -INF, 0.0, -3.0])
 OTHER = torch.tensor([1.0, INF, NAN, 2.0, 3.0, -1.0, -INF])
 LARGE = torch.tensor([2**40 + 1, -(2**33) - 3, 7, -5])
 BITS = torch.tensor([True, True, False, False]), torch.tensor([True, False, True, False])
-
-
-class Several(nn.Module):
-    """Programs that are compiled together: each gets the same inputs."""
-
-    def __init__(self, programs: dict[str, Callable[..., Any]]) -> None:
-        super().__init__()
-        self.programs = programs
-
-    def forward(self, *inputs: torch.Tensor) -> dict[str, torch.Tensor]:
-        return {name: program(*inputs) for name, program in self.programs.items()}
-
-
-def assert_as_eager(programs: dict[str, Callable[..., Any]], *inputs: torch.Tensor, route: str = "auto") -> None:
-    """Every program gives eager's answer, to the tolerance of its dtype against float64, integers exactly."""
-    module = Several(programs)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        got = ms.compile(module, inputs, route=route)(*inputs)
-    expected = module(*inputs)
-    precise = module(*(x.double() if x.is_floating_point() else x for x in inputs))
-    wrong = {name: compare_leaf(name, got[name], expected[name], precise[name]).reason for name in programs}
-    assert not {name: reason for name, reason in wrong.items() if reason}
 
 
 @pytest.mark.parametrize("route", ["auto", "linalg"])

@@ -36,7 +36,7 @@ def scaled_dot_product_attention(
     q, k, v = query.to(compute), key.to(compute), value.to(compute)
     if enable_gqa:
         k, v = _repeat_heads(k, q.size(-3)), _repeat_heads(v, q.size(-3))
-    factor = 1.0 / math.sqrt(query.size(-1)) if scale is None else scale
+    factor = 1.0 / math.sqrt(query.size(-1) or 1) if scale is None else scale  # heads of no size have scores of zero
     scores = torch.matmul(q * factor, k.transpose(-2, -1))
     if is_causal:
         rows = torch.arange(q.size(-2), device=q.device).unsqueeze(-1)

@@ -27,6 +27,7 @@ from mlirstack.frontend.containers import register_containers
 from mlirstack.frontend.decompositions import decomposition_table
 from mlirstack.frontend.dynamic import AxisSpec, DimensionNames, leaf_axes, tile_small_axes
 from mlirstack.frontend.dynamic_views import rewrite_dynamic_views
+from mlirstack.frontend.empty_tensors import rewrite_empty_tensors
 from mlirstack.frontend.graph import FxGraph, dtype_name, node_source, output_node, placeholders
 from mlirstack.frontend.layouts import give_as_stored, order_of, take_as_stored
 from mlirstack.frontend.prims import rewrite_prim_views
@@ -77,6 +78,8 @@ def export(
             exported, axes = _capture(model, inputs, dict(kwargs or {}), dynamic_shapes)
         rewrite_prim_views(exported.graph_module)
         rewrite_range_outputs(exported.graph_module)
+        # Before decompositions, some of which divide by sizes; those that cut operands into pieces leave more for later.
+        rewrite_empty_tensors(exported.graph_module)
         drawn = random_ops(exported.graph_module)
         rules = decomposition_table() | quantized_decompositions()
         rules |= Generator().decompositions() if allow_random else {}
@@ -191,6 +194,7 @@ class _Lifting:
         self.graph = self.program.graph_module.graph
         self.names = DimensionNames(self.program.range_constraints)
         self.specs: dict[fx.Node, ArgumentSpec] = {}
+        rewrite_empty_tensors(self.program.graph_module)
         _remove_dead_nodes(self.graph)
         rewrite_scalar_calls(self.graph)
         rewrite_dynamic_views(self.graph)

@@ -19,6 +19,7 @@ from torch.utils import _pytree as pytree
 from mlirstack.bindings import ir
 from mlirstack.errors import SourceLine, StageError, UnsupportedError, UnsupportedOp, UsageError
 from mlirstack.frontend.dtypes import parse_type
+from mlirstack.frontend.empty_tensors import is_empty
 from mlirstack.frontend.graph import (
     FxGraph,
     calls,
@@ -187,6 +188,8 @@ def _graph_objections(graph: FxGraph) -> Iterator[Objection]:
         if reason is not None:
             yield Objection(what, reason, source)
         for tensor in node_tensors(node):
+            if is_empty(tensor):
+                yield Objection(what, "TOSA has no tensors without elements", source)
             name = dtype_name(tensor.dtype)
             if name in _NOT_IN_TOSA and (name, source) not in seen:
                 seen.add((name, source))
