@@ -19,9 +19,10 @@ from mlirstack.passes.share_locations import ShareLocations
 from mlirstack.passes.two_roundings import TwoRoundings
 from mlirstack.passes.vector_math import VectorMath
 from mlirstack.pipeline.stage import Pipeline, Stage
-from mlirstack.pipeline.step import Pass
+from mlirstack.pipeline.step import Pass, PythonPass, Translation
 from mlirstack.pipelines.frontend import frontend_stages
 from mlirstack.pipelines.graph import FUNCTION, SLICES, fused, prepared, to_buffers
+from mlirstack.schedules.cpu.machine import HOST
 from mlirstack.schedules.cpu.packing import PackContractions
 from mlirstack.schedules.cpu.parallel import ParallelizeKernels
 from mlirstack.schedules.cpu.tiling import TileKernels
@@ -61,21 +62,24 @@ KERNELS = Stage(
     "each fused region is a function that writes into its last argument",
 )
 
-TILED = Stage(
-    "tiled",
-    "linalg",
-    (
-        TileKernels(),
-        # A window that slides by one element is a slice.
-        DropUnitLoops(),
-        Pass("canonicalize"),
-        Pass("cse"),
-        # What is not tiled becomes plain loops, in an order that LLVM can vectorize.
-        OrderLoops(),
-        RestoreLocations(),
-    ),
-    "loops around linalg ops of register size, by kernel class; what no schedule fits stays whole",
-)
+
+def _tiled(vector_bits: int = HOST) -> Stage:
+    return Stage(
+        "tiled",
+        "linalg",
+        (
+            TileKernels(vector_bits),
+            # A window that slides by one element is a slice.
+            DropUnitLoops(),
+            Pass("canonicalize"),
+            Pass("cse"),
+            # What is not tiled becomes plain loops, in an order that LLVM can vectorize.
+            OrderLoops(),
+            RestoreLocations(),
+        ),
+        "loops around linalg ops of register size, by kernel class; what no schedule fits stays whole",
+    )
+
 
 VECTORIZED = Stage(
     "vectorized",
@@ -100,27 +104,30 @@ BUFFERIZED = Stage(
     "memrefs with explicit allocation and release; results are arguments where their shape is known",
 )
 
-LOOPS = Stage(
-    "loops",
-    "scf",
-    (
-        # For programs that begin here; others are described already.
-        DescribeEntries(),
-        # exp, tanh, … of vectors: polynomials, or the vector functions of the C library.
-        VectorMath(),
-        # Contractions to outer products, transfers to one-dimensional loads and stores.
-        LowerVectors(),
-        Pass("scf-forall-to-parallel", on=FUNCTION),
-        Pass("tm-tensor-to-loops", on=FUNCTION),
-        # memref.copy would call a runtime library that is not shipped: copies become linalg ops, then loops.
-        Pass("refback-munge-memref-copy", on=FUNCTION),
-        Pass("convert-linalg-to-loops", on=FUNCTION),
-        Pass("canonicalize"),
-        Pass("cse"),
-        RestoreLocations(),
-    ),
-    "loops over scalars for everything that is not vectors already",
-)
+
+def _loops(math: VectorMath) -> Stage:
+    return Stage(
+        "loops",
+        "scf",
+        (
+            # For programs that begin here; others are described already.
+            DescribeEntries(),
+            # exp, tanh, … of vectors: polynomials, or the vector functions of the C library.
+            math,
+            # Contractions to outer products, transfers to one-dimensional loads and stores.
+            LowerVectors(),
+            Pass("scf-forall-to-parallel", on=FUNCTION),
+            Pass("tm-tensor-to-loops", on=FUNCTION),
+            # memref.copy would call a runtime library that is not shipped: copies become linalg ops, then loops.
+            Pass("refback-munge-memref-copy", on=FUNCTION),
+            Pass("convert-linalg-to-loops", on=FUNCTION),
+            Pass("canonicalize"),
+            Pass("cse"),
+            RestoreLocations(),
+        ),
+        "loops over scalars for everything that is not vectors already",
+    )
+
 
 # Narrow floats are storage: arithmetic on them is done in f32, conversions are integer arithmetic where the machine and its
 # libraries have none.
@@ -132,7 +139,7 @@ _NARROW_FLOATS = (
 )
 
 
-def _llvm(threads: int) -> Stage:
+def _llvm(threads: int, exports: PythonPass, *, bare_pointers: bool = False) -> Stage:
     threading = (
         Pass("convert-scf-to-openmp", {"num-threads": threads}),
         # Bodies are wrapped in a scope for stack memory, which goes away where there is none.
@@ -163,7 +170,7 @@ def _llvm(threads: int) -> Stage:
             Pass("convert-ub-to-llvm"),
             Pass("finalize-memref-to-llvm"),
             *((Pass("convert-openmp-to-llvm"),) if threads > 1 else ()),
-            Pass("convert-func-to-llvm"),
+            Pass("convert-func-to-llvm", {"use-bare-ptr-memref-call-conv": True} if bare_pointers else {}),
             Pass("convert-cf-to-llvm"),
             # expand-strided-metadata and finalize-memref-to-llvm leave address arithmetic.
             Pass("lower-affine"),
@@ -174,11 +181,11 @@ def _llvm(threads: int) -> Stage:
             # LLVM's back end aborts on some vectors of bf16; it never sees one.
             BfloatBits(),
             Pass("canonicalize"),
-            ExportEntries(),
+            exports,
             Pass("symbol-dce"),
             RestoreLocations(),
         ),
-        "LLVM dialect: one function per kernel, entry points that take one pointer",
+        "LLVM dialect: one function per kernel, and the entry points that call them",
     )
 
 
@@ -197,12 +204,52 @@ def cpu_pipeline(route: str, level: str, *, threads: int = 1, opt_level: int = 2
     compiled = Stage("object", "object", (CompileObject(opt_level),), "relocatable object for this machine's processor")
     kernels = (KERNELS, parallel) if threads > 1 else (KERNELS,)
     back = (
-        prepared(), fused(), PACKED, *kernels, TILED, VECTORIZED, BUFFERIZED, LOOPS, _llvm(threads), LLVMIR, compiled, ASM,
+        prepared(), fused(), PACKED, *kernels, _tiled(), VECTORIZED, BUFFERIZED, _loops(VectorMath()),
+        _llvm(threads, ExportEntries()), LLVMIR, compiled, ASM,
     )  # fmt: skip
     names = [stage.name for stage in back]
     back = back[names.index(_FIRST_STAGE.get(level, "prepared")) :]
     return Pipeline("cpu", (*frontend_stages(route, level), *back), "linalg to native code for this machine's processor")
 
+
+def freestanding_stages(cpu: str, translation: Translation, exports: PythonPass, scratch: int) -> tuple[Stage, ...]:
+    """From kernel functions on tensors to one object that needs no library, for the table of another target.
+
+    ``cpu`` is a key of :data:`FREESTANDING`; ``translation`` and ``exports`` are how the code is entered; ``scratch`` bytes
+    is the largest buffer that a kernel may have, on the stack.
+    """
+    bufferized = Stage(
+        "bufferized",
+        "buffer",
+        (
+            *to_buffers(),
+            Pass("buffer-loop-hoisting", on=FUNCTION),
+            Pass(
+                "promote-buffers-to-stack",
+                {"max-alloc-size-in-bytes": scratch, "max-rank-of-allocated-memref": _ANY_RANK},
+                on=FUNCTION,
+            ),
+            Pass("canonicalize"),
+            Pass("cse"),
+            RestoreLocations(),
+        ),
+        "memrefs; what a kernel keeps for itself lies on the stack",
+    )
+    return (
+        _tiled(FREESTANDING[cpu]),
+        VECTORIZED,
+        bufferized,
+        _loops(VectorMath(functions=("none",))),
+        _llvm(1, exports, bare_pointers=True),
+        Stage("llvmir", "llvmir", (translation,), "LLVM IR, before LLVM's own optimizations"),
+        Stage("object", "object", (CompileObject(3, cpu, freestanding=True),), f"relocatable object for {cpu}"),
+        ASM,
+    )
+
+
+_ANY_RANK = 8
+# Processors that one-row kernels are compiled for without asking the machine, and their vectors in bits.
+FREESTANDING = {"host": HOST, "x86-64-v3": 256, "x86-64-v4": 512}
 
 # For programs that stand below linalg already.
 _FIRST_STAGE = {"vector": "bufferized", "buffer": "loops", "scf": "loops", "llvm": "llvmir", "llvmir": "object"}

@@ -18,17 +18,23 @@ from mlirstack.passes.iree_compiler import PHASES
 from mlirstack.passes.iree_doubles import ExpandDoubles
 from mlirstack.passes.iree_embed import EmbedKernels
 from mlirstack.passes.iree_phase import VMFB, IreePhase
+from mlirstack.passes.iree_regions import FormRegions
 from mlirstack.passes.iree_results import ResultSizes
+from mlirstack.passes.iree_row_code import ExportRows, TranslateRows
+from mlirstack.passes.iree_rows import MOST_SCRATCH, FormRowKernels, OneRow
+from mlirstack.passes.iree_rows_embed import EmbedRows
 from mlirstack.passes.iree_split import SplitProgram
 from mlirstack.passes.iree_targets import CPU, KERNEL_ARCHITECTURES
 from mlirstack.passes.iree_tensor_maps import MakeTensorMaps
 from mlirstack.passes.restore_locations import RestoreLocations
 from mlirstack.passes.settle_broadcasts import SettleBroadcasts
+from mlirstack.passes.share_locations import ShareLocations
 from mlirstack.passes.simplify import SimplifyLinalg
 from mlirstack.pipeline.stage import Pipeline, Stage
 from mlirstack.pipeline.step import Pass, Step
-from mlirstack.pipelines import cuda
+from mlirstack.pipelines import cpu, cuda
 from mlirstack.pipelines.frontend import frontend_stages
+from mlirstack.pipelines.graph import fused
 from mlirstack.schedules.iree import OutputChannelsLast
 
 _PURPOSES = {
@@ -42,7 +48,11 @@ _PURPOSES = {
 def iree_pipeline(name: str, route: str, level: str, settings: IreePhase) -> Pipeline:
     """The table of target ``name`` for a program at ``level``; every phase runs as ``settings`` says."""
     _check_level(level)
-    prepared = Stage(
+    return _with_phases(name, (*frontend_stages(route, level), _prepared(settings)), settings)
+
+
+def _prepared(settings: IreePhase) -> Stage:
+    return Stage(
         "prepared",
         "linalg",
         (
@@ -64,7 +74,39 @@ def iree_pipeline(name: str, route: str, level: str, settings: IreePhase) -> Pip
         ),
         "the same program in the form that IREE compiles right and well",
     )
-    return _with_phases(name, (*frontend_stages(route, level), prepared), settings)
+
+
+def iree_rows_pipeline(name: str, route: str, level: str, settings: IreePhase) -> Pipeline:
+    """The table of a target for processors with our own kernels: softmax, norms and what else computes row by row, compiled
+    as target ``cpu`` compiles them; the program around them as :func:`iree_pipeline` hands it over."""
+    _check_level(level)
+    regions = Stage(
+        "regions",
+        "linalg",
+        (FormRegions(), RestoreLocations()),
+        "elementwise ops and reductions between what IREE is good at, each region a function; the program rides along",
+    )
+    dispatches = Stage(
+        "dispatches",
+        "linalg",
+        (FormRowKernels(), ShareLocations(), Pass("duplicate-function-elimination"), Pass("symbol-dce"), RestoreLocations()),
+        "the program again, with calls of kernels where rows are ours",
+    )
+    kernels = Stage(
+        "kernels",
+        "linalg",
+        (SplitProgram(alignment=1), OneRow(), RestoreLocations()),
+        "the kernels, each over one row; the program that calls them rides along",
+    )
+    object_code = cpu.freestanding_stages(settings.arch, TranslateRows(), ExportRows(), MOST_SCRATCH)
+    program = Stage(
+        "program",
+        "program",
+        (EmbedRows(),),
+        "what IREE is given: the program with dispatches of our kernels, and the object with their machine code",
+    )
+    stages = (_prepared(settings), regions, fused(), dispatches, kernels, *object_code, program)
+    return _with_phases(name, (*frontend_stages(route, level), *stages), settings, CheckKernels())
 
 
 def iree_cuda_pipeline(
@@ -129,6 +171,6 @@ def _with_phases(name: str, stages: Sequence[Stage], settings: IreePhase, *check
     return Pipeline(name, (*stages, *phases, vmfb), _PURPOSES[name])
 
 
-def iree_cpu_pipeline(route: str, level: str, cpu: str = "host") -> Pipeline:
-    """The table of ``iree-cpu`` with its defaults; ``cpu`` is LLVM's name of the processor to compile for."""
-    return iree_pipeline("iree-cpu", route, level, IreePhase(VMFB, arch=cpu))
+def iree_cpu_pipeline(route: str, level: str, arch: str = "host") -> Pipeline:
+    """The table of ``iree-cpu`` without kernels of ours; ``arch`` is LLVM's name of the processor to compile for."""
+    return iree_pipeline("iree-cpu", route, level, IreePhase(VMFB, arch=arch))

@@ -59,7 +59,9 @@ def phases_from(first: str) -> Pipeline:
 
 @pytest.mark.target
 def test_every_phase_is_dumped_as_a_stage(tmp_path: Path) -> None:
-    lowering = ms.lower(TinyMlp().eval(), (torch.randn(8, 64),), target="iree-cpu", dump=tmp_path)
+    lowering = ms.lower(
+        TinyMlp().eval(), (torch.randn(8, 64),), target="iree-cpu", dump=tmp_path, settings={"kernels": "iree"}
+    )
 
     files = sorted(file.name for file in tmp_path.iterdir() if file.is_file())
     names = [re.sub(r"^\d\d-|\.\w+$", "", file) for file in files if file not in ("trace.json", "sources.json")]

@@ -15,7 +15,7 @@ _LLVM = frozenset({"builtin", "llvm", "omp"})
 # The host side of a GPU program, and what its kernels are written in before and after they reach NVVM.
 _HOST = _STRUCTURE | {"arith", "memref", "gpu", "index", "cf", "ub"}
 # Dialects that these bindings hold as unregistered ones.
-IREE_DIALECTS = frozenset({"flow", "hal", "util"})
+IREE_DIALECTS = frozenset({"flow", "hal", "iree_codegen", "util"})
 _GPU = _HOST | {"nvgpu", "nvvm", "llvm", "vector", "scf", "affine", "math", "complex"}
 
 

@@ -90,7 +90,7 @@ class ExportEntries(PythonPass):
         for f in defined:
             f.attributes["linkage"] = internal
             if KERNEL in f.attributes:
-                _seal_kernel(f)
+                seal_kernel(f)
         description = abi.ModuleAbi(tuple(entries), tuple(str(ir.StringAttr(m).value) for m in messages))
         _constant_text(module, abi.ABI_SYMBOL, description.text())
 
@@ -170,7 +170,8 @@ def _wrap(module: Any, name: str, callee: Any) -> None:
         op.location = callee.location
 
 
-def _seal_kernel(kernel: Any) -> None:
+def seal_kernel(kernel: Any) -> None:
+    """Keep a kernel (LLVM dialect) a function of its own, whose buffers do not overlap."""
     kernel.attributes["no_inline"] = ir.UnitAttr.get()
     arguments = kernel.regions[0].blocks[0].arguments
     attributes = [{"llvm.noalias": ir.UnitAttr.get()} if str(a.type) == "!llvm.ptr" else {} for a in arguments]

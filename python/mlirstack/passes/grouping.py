@@ -39,11 +39,12 @@ class Policy:
     """What the kernels of a target can be.
 
     ``several_results``: they may leave more than one tensor, so that chains of elementwise ops stay together as well.
-    ``any_scalar``: their bodies may compute on booleans and on loop indices.
+    ``any_scalar``: their bodies may compute on booleans and on loop indices.  ``any_size``: sizes may be dynamic.
     """
 
     several_results: bool = False
     any_scalar: bool = False
+    any_size: bool = False
 
 
 def group_operations(operations: list[Any], given: Sequence[Group] = (), policy: Policy = Policy()) -> list[Group]:
@@ -250,7 +251,7 @@ def class_of(op: Any, policy: Policy = Policy()) -> str | None:
     if not any(tensor_type(result) is not None for result in op.results) or op.name == "linalg.fill":
         return None
     if op.name.startswith("linalg."):
-        return kernel_class(op, any_scalar=policy.any_scalar)
+        return kernel_class(op, any_scalar=policy.any_scalar, any_size=policy.any_size)
     return kernels.OTHER if op.name in _MOVES_DATA or op.name.startswith("tm_tensor.") else None
 
 

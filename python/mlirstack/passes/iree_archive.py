@@ -14,6 +14,9 @@ KERNELS = "mlirstack.kernels"  # our own kernels inside the module: files, check
 KERNELS_BEGIN = '{"kernels":['  # what that begins with
 RESULTS = "mlirstack.results"  # for each result its sizes, where the module takes its memory from the caller, else null
 
+LINKED_OBJECT = "kernels.o"  # the object for processors that IREE's compiler links, beside its input
+OBJECT_CARRIER = "kernels.elf"  # what its bytes are called inside a module, where the compiler does not look at them
+
 Size = int | list[Any]
 """A size of a result: a number; ``[argument]``, an integer; ``[argument, axis]``, a size; or ``[operator, size, size]``.
 Arguments are counted as the program's signature has them."""

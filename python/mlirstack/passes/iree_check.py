@@ -14,13 +14,15 @@ from typing import Any
 
 from mlirstack.errors import StageError
 from mlirstack.passes.iree_archive import KERNELS_BEGIN
+from mlirstack.passes.iree_code import find_code
 from mlirstack.pipeline.step import Translation
 
 
 @dataclass(frozen=True)
 class CheckKernels(Translation):
     """Before: a vmfb whose program was given kernels of ours.  After: the same; :class:`StageError` where it does not hold
-    each of them: the bytes of the object, and every kernel's name beside it and in it."""
+    each of them: the bytes of the object, and every kernel's name beside it and in it; of objects that are linked, the bytes
+    of every function."""
 
     name = "mlirstack-iree-check-kernels"
 
@@ -52,6 +54,10 @@ def missing_kernels(vmfb: bytes, described: Sequence[Mapping[str, Any]]) -> list
     """What of ``described`` is not in ``vmfb``, in words."""
     problems = []
     for kernels in described:
+        if "code" in kernels:
+            lost = [name for name, code in kernels["code"].items() if find_code(vmfb, code) is None]
+            problems += [f"the code of {kernels['file']} for '{name}' is not there" for name in lost]
+            continue
         place = _find(vmfb, kernels)
         if place is None:
             problems.append(f"the {kernels['bytes']} bytes of {kernels['file']} are not there")

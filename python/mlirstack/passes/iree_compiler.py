@@ -20,6 +20,7 @@ from pathlib import Path
 from mlirstack.errors import Diagnostic, MissingDependencyError, SourceLine, StageError
 from mlirstack.ir.foreign import ForeignModule
 from mlirstack.ir.text import BYTECODE_MAGIC, ELIDE_ELEMENTS, elided
+from mlirstack.passes.iree_archive import LINKED_OBJECT, OBJECT_CARRIER
 from mlirstack.pipeline.tool import ToolRun, run_tool
 
 PHASES = {
@@ -39,6 +40,7 @@ PHASES = {
 """IREE's compilation phases in order, and what each leaves behind."""
 
 MESSAGE_LIMIT = 400  # characters
+_SEARCH_PATH = ("--iree-hal-executable-object-search-path=.",)
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ class CompilerRun:
         """The command line without the program."""
         steps = [f"--compile-from={self.after}"] if self.after else []
         steps += [f"--compile-to={self.phase}", "--emit-mlir-bytecode"] if self.phase else []
-        return [source, *self.flags, *steps, "-o", output]
+        return [source, *self.flags, *steps, *_SEARCH_PATH, "-o", output]
 
 
 @cache
@@ -85,6 +87,8 @@ def run_compiler(run: CompilerRun, source: bytes | str) -> ForeignModule | bytes
         directory = Path(folder)
         name = "input.mlirbc" if isinstance(source, bytes) else "input.mlir"
         (directory / name).write_bytes(source if isinstance(source, bytes) else source.encode())
+        for file, data in linked_files(source).items():
+            (directory / file).write_bytes(data)
         arguments = run.arguments(name, "output")
         # The readable form comes from the same run: a second one would cost as much as the phase itself.  MLIR's own flags
         # for eliding are no use: bytecode holds attributes of some dialects as text, and loses their constants then.
@@ -101,6 +105,19 @@ def run_compiler(run: CompilerRun, source: bytes | str) -> ForeignModule | bytes
             return output
         [text] = directory.glob(f"*.{run.phase}.mlir")
         return ForeignModule(output, elided(text.read_text()))
+
+
+_CARRIED_OBJECT = re.compile(rf'"{re.escape(OBJECT_CARRIER)}", data = dense<"0x([0-9A-F]+)">'.encode())
+
+
+def linked_files(source: bytes | str) -> dict[str, bytes]:
+    """The files that the compiler links, by name: the object that rides along in an attribute of the module.
+
+    IREE 3.13 takes objects for processors by path alone; where it is given the bytes, it links an empty file.  Attributes of
+    its dialects are text in bytecode as well.
+    """
+    found = _CARRIED_OBJECT.search(source if isinstance(source, bytes) else source.encode())
+    return {LINKED_OBJECT: bytes.fromhex(found[1].decode())} if found else {}
 
 
 def source_of(payload: ForeignModule | bytes | str) -> bytes | str:

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mlirstack.bindings import ir
+from mlirstack.passes.iree_archive import LINKED_OBJECT
+from mlirstack.passes.iree_code import describe_code
 
 
 @dataclass(frozen=True)
@@ -22,21 +24,33 @@ class KernelExport:
     """One kernel of an object: its symbol, and how it is launched.
 
     It takes a pointer for each binding, ``reads`` buffers that it only reads, then ``writes`` buffers, then ``constants``
-    32-bit numbers.  ``threads`` a workgroup, ``shared_bytes`` of dynamic workgroup memory.
+    32-bit numbers.  ``threads`` a workgroup (none on processors), ``shared_bytes`` of dynamic workgroup memory.
     """
 
     name: str
     reads: int
     writes: int
     constants: int
-    threads: tuple[int, int, int]
+    threads: tuple[int, ...] = ()
     shared_bytes: int = 0
+
+    def layout(self) -> str:
+        """IREE's attribute of what is passed."""
+        read, written = "#hal.pipeline.binding<storage_buffer, ReadOnly>", "#hal.pipeline.binding<storage_buffer>"
+        bindings = ", ".join([read] * self.reads + [written] * self.writes)
+        constants = f"constants = {self.constants}, " if self.constants else ""
+        return f"#hal.pipeline.layout<{constants}bindings = [{bindings}]>"
 
 
 @dataclass(frozen=True)
 class KernelObject:
     """Compiled kernels.  ``target`` is IREE's attribute of what may run them, ``file`` a name for people, ``tf32`` are the
-    kernels that multiply f32 as TF32."""
+    kernels that multiply f32 as TF32.
+
+    ``dispatches``: text of a module whose functions, named as the exports, are what IREE dispatches; it links the object to
+    them, which has to lie beside its compiler's input.  Empty: IREE takes the object as it is, and its symbols are the
+    exports.
+    """
 
     symbol: str
     target: str
@@ -44,14 +58,14 @@ class KernelObject:
     data: bytes = field(repr=False)
     exports: tuple[KernelExport, ...] = ()
     tf32: tuple[str, ...] = ()
+    dispatches: str = ""
 
     def describe(self) -> dict[str, Any]:
         """What is to be found again in the compiled module, as plain data."""
+        whole = {"bytes": len(self.data), "head": self.data[:32].hex(), "sha256": hashlib.sha256(self.data).hexdigest()}
         return {
             "file": self.file,
-            "bytes": len(self.data),
-            "head": self.data[:32].hex(),
-            "sha256": hashlib.sha256(self.data).hexdigest(),
+            **({"code": describe_code(self.data)} if self.dispatches else whole),
             "tf32": list(self.tf32),
             "exports": {e.name: {"bindings": e.reads + e.writes, "constants": e.constants} for e in self.exports},
         }
@@ -66,14 +80,16 @@ def declare_executable(module: Any, kernels: KernelObject) -> None:
     """Put ``hal.executable.source @<symbol>`` with the object's bytes at the begin of ``module``."""
     index = ir.IndexType.get()
     contents = f'data = dense<"0x{kernels.data.hex().upper()}"> : vector<{len(kernels.data)}xi8>'
-    entry = f"#hal.executable.object<{{path = {json.dumps(kernels.file)}, {contents}}}>"
+    entries = [f"#hal.executable.object<{{path = {json.dumps(kernels.file)}, {contents}}}>"]
+    if kernels.dispatches:
+        entries.append(f"#hal.executable.object<{{path = {json.dumps(LINKED_OBJECT)}}}>")
     with module.context, ir.Location.unknown():
         executable = ir.Operation.create(
             "hal.executable.source",
             attributes={
                 "sym_name": ir.StringAttr.get(kernels.symbol),
                 "sym_visibility": ir.StringAttr.get("private"),
-                "objects": ir.Attribute.parse(f"#hal.executable.objects<{{{kernels.target} = [{entry}]}}>"),
+                "objects": ir.Attribute.parse(f"#hal.executable.objects<{{{kernels.target} = [{', '.join(entries)}]}}>"),
             },
             regions=1,
             ip=ir.InsertionPoint.at_block_begin(module.body),
@@ -85,21 +101,25 @@ def declare_executable(module: Any, kernels: KernelObject) -> None:
                 grid = op.regions[0].blocks.append(ir.Type.parse("!hal.device"), index, index, index)
                 with ir.InsertionPoint(grid):
                     ir.Operation.create("hal.return", operands=list(grid.arguments)[1:])
+            if kernels.dispatches:
+                ir.Module.parse(kernels.dispatches).operation.clone()
             ir.Operation.create("hal.executable.source_end")
 
 
 def _export(export: KernelExport, ordinal: int) -> Mapping[str, Any]:
     index = ir.IndexType.get()
-    read, written = "#hal.pipeline.binding<storage_buffer, ReadOnly>", "#hal.pipeline.binding<storage_buffer>"
-    bindings = ", ".join([read] * export.reads + [written] * export.writes)
-    constants = f"constants = {export.constants}, " if export.constants else ""
+    size = (
+        {"workgroup_size": ir.ArrayAttr.get([ir.IntegerAttr.get(index, n) for n in export.threads])}
+        if export.threads
+        else {}
+    )
     shared = {"workgroup_local_memory": ir.IntegerAttr.get(index, export.shared_bytes)} if export.shared_bytes else {}
     return {
         "sym_name": ir.StringAttr.get(export.name),
         "sym_visibility": ir.StringAttr.get("public"),
         "ordinal": ir.IntegerAttr.get(index, ordinal),
-        "layout": ir.Attribute.parse(f"#hal.pipeline.layout<{constants}bindings = [{bindings}]>"),
-        "workgroup_size": ir.ArrayAttr.get([ir.IntegerAttr.get(index, n) for n in export.threads]),
+        "layout": ir.Attribute.parse(export.layout()),
+        **size,
         **shared,
     }
 

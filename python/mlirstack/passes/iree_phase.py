@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -16,7 +17,7 @@ from mlirstack.passes.iree_arguments import (
     name_written_arguments,
     parameters_to_globals,
 )
-from mlirstack.passes.iree_compiler import PHASES, CompilerRun, run_compiler, source_of
+from mlirstack.passes.iree_compiler import PHASES, CompilerRun, linked_files, run_compiler, source_of
 from mlirstack.passes.iree_results import pass_results
 from mlirstack.passes.iree_targets import BACKENDS, CPU, architecture_flags, check_architecture, device_attribute
 from mlirstack.pipeline.registry import nearest
@@ -97,6 +98,10 @@ class IreePhase(Translation):
         """iree-compile's own command line; the first phase takes a module of ours, which mlirstack-opt hands over."""
         run = self._run()
         return shlex.join(["iree-compile", *run.arguments(source, "output")]) if run.after else None
+
+    def files(self, source: bytes | str) -> Mapping[str, bytes]:
+        """The object that the phase links."""
+        return linked_files(source)
 
     def _run(self) -> CompilerRun:
         names = [*PHASES]

@@ -48,20 +48,20 @@ def _dim(expression: Any) -> int | None:
     return expression.position if isinstance(expression, ir.AffineDimExpr) else None
 
 
-def kernel_class(op: Any, *, any_scalar: bool = False) -> str:
+def kernel_class(op: Any, *, any_scalar: bool = False, any_size: bool = False) -> str:
     """One of the classes of :mod:`mlirstack.ir.kernels` for a linalg op; "other" where no schedule can say more.
 
-    ``any_scalar``: booleans and loop indices in a body are no obstacle.
+    ``any_scalar``: booleans and loop indices in a body are no obstacle; ``any_size``: nor are dynamic sizes.
     """
     shape = op_shape(op)
-    if shape is None or None in shape.sizes or 0 in shape.sizes or None in shape.dims[-1]:
+    if shape is None or (None in shape.sizes and not any_size) or 0 in shape.sizes or None in shape.dims[-1]:
         return kernels.OTHER
-    if not (_is_scalar_body(op) if any_scalar else _is_plain_body(op)):
+    if not (is_scalar_body(op) if any_scalar else _is_plain_body(op)):
         return kernels.OTHER
     is_plain = all(None not in dims and len(set(dims)) == len(dims) for dims in shape.dims)
     if not shape.reductions:
         return kernels.ELEMENTWISE if is_plain else kernels.OTHER
-    if _multiplies_and_adds(op) and len(shape.dims) == 3:
+    if multiplies_and_adds(op) and len(shape.dims) == 3:
         return kernels.CONTRACTION if is_plain else kernels.CONVOLUTION
     return kernels.REDUCTION if is_plain else kernels.POOLING
 
@@ -77,12 +77,12 @@ def _is_plain_body(op: Any) -> bool:
     )
 
 
-def _is_scalar_body(op: Any) -> bool:
+def is_scalar_body(op: Any) -> bool:
     """Scalar arithmetic of any kind: no reads of memory, no control flow, no complex numbers?"""
     return all(inner.name.split(".", 1)[0] in ("arith", "math", "linalg") for inner in walk(op))
 
 
-def _multiplies_and_adds(op: Any) -> bool:
+def multiplies_and_adds(op: Any) -> bool:
     """Is the body ``out + a * b``, with casts?"""
     add = functions.defining_op(functions.yield_op(op.regions[0].blocks[0]).operands[0])
     if add is None or add.name not in ("arith.addf", "arith.addi"):

@@ -43,7 +43,8 @@ class TranslateToLlvmIr(Translation):
 def classic_spelling(text: str) -> str:
     """LLVM 24 text as LLVM 20 to 22 read it: literals in hexadecimal, attribute lists cut to what code generation needs.
 
-    That is ``noinline``, and what NVVM says about kernels (``"nvvm.maxntid"="128"``).  LLVM knows the attributes of its
+    That is ``noinline``, ``"no-builtins"`` (no loop becomes a call of a library), and what NVVM says about kernels
+    (``"nvvm.maxntid"="128"``).  LLVM knows the attributes of its
     intrinsics; the listed ones may be younger than the reader.
     """
     lines = []
@@ -64,7 +65,7 @@ def classic_spelling(text: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-_KEPT_ATTRIBUTE = re.compile(r'(?<= )(?:noinline|"nvvm\.\w+"(?:="[^"]*")?)(?= )')
+_KEPT_ATTRIBUTE = re.compile(r'(?<= )(?:noinline|"no-builtins"|"nvvm\.\w+"(?:="[^"]*")?)(?= )')
 _TOKEN = re.compile(
     r'"(?:[^"\\]|\\.)*"'  # strings and quoted names
     r"|;.*$"

@@ -31,18 +31,18 @@ class Disassembly:
 
 
 @dataclass(frozen=True)
-class HostCpu:
-    """Name and features of this machine's processor, as LLVM spells them (``+avx2,-avx512f``)."""
+class Processor:
+    """Name and features of a processor, as LLVM spells them (``+avx2,-avx512f``)."""
 
     name: str
     features: str
 
 
-def host_cpu() -> HostCpu:
+def host_cpu() -> Processor:
     """What LLVM finds this machine to be."""
     import llvmlite.binding as llvm
 
-    return HostCpu(llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten())
+    return Processor(llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten())
 
 
 @dataclass(frozen=True)
@@ -50,15 +50,19 @@ class CompileObject(Translation):
     """Before: LLVM IR text.  After: an :class:`ObjectCode` for this machine's processor, all of whose external symbols
     exist in :mod:`mlirstack.passes.runtime_libraries`.
 
-    ``opt_level`` is LLVM's, 0 to 3.
+    ``opt_level`` is LLVM's, 0 to 3.  ``cpu`` is LLVM's name of another processor ("host": this machine's).
+    ``freestanding``: the object is linked with no library, and may want no symbol at all.
     """
 
     name = "mlirstack-compile-object"
     opt_level: int = 2
+    cpu: str = "host"
+    freestanding: bool = False
 
     def translate(self, payload: str) -> ObjectCode:
-        data = _emit(payload, self.opt_level)
-        absent = missing(ElfObject.parse(data).undefined())
+        data = _emit(payload, self.opt_level, host_cpu() if self.cpu == "host" else Processor(self.cpu, ""))
+        wanted = ElfObject.parse(data).undefined()
+        absent = wanted if self.freestanding else missing(wanted)
         if absent:
             raise StageError(
                 f"no library has the symbol(s) {', '.join(absent)}", stage="object", hint="see 'mlirstack doctor'"
@@ -78,12 +82,11 @@ class Disassemble(Translation):
         return Disassembly(assembly_text(code.data), code)
 
 
-def _emit(text: str, opt_level: int) -> bytes:
+def _emit(text: str, opt_level: int, cpu: Processor) -> bytes:
     import llvmlite.binding as llvm
 
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    cpu = host_cpu()
     try:
         module = llvm.parse_assembly(text)
         module.verify()

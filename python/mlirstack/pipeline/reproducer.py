@@ -147,6 +147,9 @@ class Reproducer(Observer):
         is_module = isinstance(source, bytes) and source.startswith(BYTECODE_MAGIC)
         name = "input.mlirbc" if is_module else "input.txt" if isinstance(source, str) else "input.bin"
         (path / name).write_bytes(source.encode() if isinstance(source, str) else source)
+        for step in (step for step in run.stage.steps if isinstance(step, Translation)):
+            for file, data in step.files(source).items():
+                (path / file).write_bytes(data)
         level = self._foreign if source is run.input else ""
         if not is_module and not level:
             level = "fx"

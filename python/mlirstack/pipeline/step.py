@@ -103,6 +103,10 @@ class Translation(_Step):
         """A shell command that repeats the step on the file ``source``; None where mlirstack-opt does that."""
         return None
 
+    def files(self, source: bytes | str) -> Mapping[str, bytes]:
+        """What :meth:`command` reads beside the file that holds ``source``, by name."""
+        return {}
+
 
 Step = Pass | PythonPass | Schedule | Translation
 

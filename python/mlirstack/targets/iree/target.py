@@ -12,7 +12,7 @@ import platform
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from mlirstack.errors import BundleError, PipelineError, TargetUnavailableError, UsageError
 from mlirstack.frontend.program import Program, Signature
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 MODULE = "module.vmfb"
 RUNTIME = "iree-base-runtime"
 COMPILER = "iree-base-compiler"
+_OWN_NEED = X86_LEVELS["x86-64-v3"]  # instructions that our own kernels for processors rely on
 
 
 class IreeTarget(Target):
@@ -152,11 +153,29 @@ class IreeCpuTarget(IreeTarget):
 
     The part after the colon is LLVM's name of an x86-64 processor, or one of the other architectures; without it, code is
     made for the machine that builds.
+
+    Softmax, norms and what else computes row by row are our own kernels for ``x86-64-v3``, ``x86-64-v4``, and machines that
+    build and have the former's instructions.  Setting ``kernels``: "own" (the default), or "iree" for IREE's code alone.
     """
 
     name = "iree-cpu"
     backend = "llvm-cpu"
     device = "cpu"
+    settings = (*IreeTarget.settings, "kernels")
+
+    def __init__(self, options: TargetOptions) -> None:
+        super().__init__(options)
+        self.kernels = _one_of(self, "kernels", ("own", "iree"))
+
+    def pipeline(self, route: str, level: str) -> Pipeline:
+        """With our kernels, the stages of target ``cpu`` from linalg to an object stand in between."""
+        from mlirstack.pipelines.cpu import FREESTANDING
+        from mlirstack.pipelines.iree import iree_rows_pipeline
+
+        can_run_own = self.arch in FREESTANDING and (self.arch != "host" or set(_OWN_NEED) <= set(known_machine_features()))
+        if self.kernels == "iree" or not can_run_own:
+            return super().pipeline(route, level)
+        return iree_rows_pipeline(self.name, route, level, self._phase())
 
     def requirements(self, artifact: Artifact) -> Requirements:
         """Also the instruction set; for ``host`` all features that the building machine has."""
@@ -167,8 +186,11 @@ class IreeCpuTarget(IreeTarget):
         return replace(super().requirements(artifact), machine="x86_64", features=features)
 
     def build(self, program: Program, payload: Payload, observers: Sequence[Observer] = ()) -> Artifact:
-        """As for all; for ``host`` the metadata says which processor features that was."""
+        """As for all; the metadata says which kernels are ours, and for ``host`` which processor features that was."""
         artifact = super().build(program, payload, observers)
+        kernels = _own_kernels(artifact)
+        if kernels:
+            artifact = replace(artifact, metadata={**artifact.metadata, "kernels": kernels})
         if self.arch != "host":
             return artifact
         machine = {"machine": platform.machine(), "features": list(known_machine_features())}
@@ -235,14 +257,13 @@ class IreeCudaTarget(IreeTarget):
         """As for all; the metadata says which version of PTX the vmfb holds, and which kernels of ours."""
         from mlirstack.passes.cuda.toolkit import program as tool
         from mlirstack.passes.cuda.toolkit import version_of
-        from mlirstack.passes.iree_check import kernels_of
 
         artifact = super().build(program, payload, observers)
         found = re.search(rb"^\.version (\d+)\.(\d+)", artifact.files[MODULE], re.MULTILINE)
         # A program without kernels holds no PTX, and needs no more than the first CUDA with this scheme.
         ptx = [int(found[1]), int(found[2])] if found else [7, 0]
         metadata = {**artifact.metadata, "ptx": ptx}
-        kernels = kernels_of(artifact.files[MODULE])
+        kernels = _own_kernels(artifact)
         if kernels:
             metadata["kernels"] = kernels
             metadata["tf32"] = [name for described in kernels for name in described["tf32"]]
@@ -292,6 +313,13 @@ class IreeVulkanTarget(_CompileOnly):
     name = "iree-vulkan"
     backend = "vulkan-spirv"
     device = "vulkan"
+
+
+def _own_kernels(artifact: Artifact) -> list[dict[str, Any]]:
+    """The descriptions of our own kernels inside an artifact, for its metadata."""
+    from mlirstack.passes.iree_check import kernels_of
+
+    return kernels_of(artifact.files[MODULE]) or []
 
 
 def _one_of(target: IreeTarget, key: str, values: tuple[str, ...]) -> str:
