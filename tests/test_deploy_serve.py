@@ -123,6 +123,8 @@ def test_answers_are_right_and_bad_requests_are_told_why(served: Served) -> None
 
     wrong: list[tuple[bytes, str, int, str]] = [
         (b"{", "application/json", 400, "cannot be read as application/json"),
+        (b'{"x": [1]}', "application/json", 400, 'must be {"inputs": {NAME: VALUES'),
+        (b"[1]", "application/json", 400, 'must be {"inputs": {NAME: VALUES'),
         (b'{"inputs": {"y": [1]}}', "application/json", 400, "the model takes x"),
         (b'{"inputs": {"x": [[1, 2]]}}', "application/json", 422, "argument 'x' has shape [1, 2]"),
         (b"nothing", "application/x-npy", 400, "cannot be read as application/x-npy"),

@@ -120,12 +120,14 @@ class Service:
                 with np.load(io.BytesIO(body), allow_pickle=False) as archive:
                     found = {name: archive[name] for name in archive.files}
             elif kind == JSON:
-                given = json.loads(body)["inputs"]
+                given = json.loads(body)
+                if not isinstance(given, dict) or not isinstance(given.get("inputs"), dict):
+                    raise RequestError(400, 'the body must be {"inputs": {NAME: VALUES, …}}')
                 dtypes = {spec.name: numpy_dtype(spec.dtype) for spec in self.inputs}
-                found = {name: np.array(value, dtypes.get(name)) for name, value in given.items()}
+                found = {name: np.array(value, dtypes.get(name)) for name, value in given["inputs"].items()}
             else:
                 raise RequestError(415, f"content-type is {kind}; {JSON}, {NPY} and {NPZ} are read")
-        except (ValueError, KeyError, TypeError, AttributeError, EOFError, OverflowError, zipfile.BadZipFile) as error:
+        except (ValueError, KeyError, TypeError, EOFError, OverflowError, zipfile.BadZipFile) as error:
             raise RequestError(400, f"the body cannot be read as {kind}: {type(error).__name__}: {error}") from error
         names = [spec.name for spec in self.inputs]
         if set(found) != set(names):
