@@ -118,6 +118,37 @@ def test_a_size_that_data_decide_is_known_afterwards() -> None:
     assert call(torch.tensor(1), torch.tensor(7.0))[0].tolist() == [7.0]
 
 
+class Lookup(nn.Module):
+    """Two checks of indices that the data give."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.words = nn.Embedding(11, 40)
+
+    def forward(self, words: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(self.words(words), -1)[places]
+
+
+def test_checks_are_told_when_the_results_are_there() -> None:
+    example = (torch.tensor([3, 0, 10]), torch.tensor([2, 0]))
+    call, executable = fenced(program_of(Lookup(), example))
+
+    torch.testing.assert_close(call(*example), Lookup()(*example))
+    for words, places, named in (
+        ([3, 0, 11], [2, 0], "size 11"),
+        ([3, 0, -12], [0, 0], "size 11"),
+        ([1, 2, 3], [2, 3], "size 3"),
+    ):
+        finish = call.start(torch.tensor(words), torch.tensor(places))
+        with pytest.raises(RuntimeCheckError, match=f"the program stopped: index out of range: .* {named}"):
+            finish()
+    torch.testing.assert_close(call(*example), Lookup()(*example))
+    assert executable.copied_results == 0
+    _, scratch = executable._session.sizes(example, lambda: pytest.fail("asked before"))
+    assert scratch is not None  # a straight line: the caller passes the memory of temporaries
+
+
 @pytest.mark.parametrize(
     ("text", "sizes"),
     [

@@ -12,6 +12,7 @@ ARGUMENTS = "mlirstack.arguments"  # positions of the program's arguments that t
 WRITTEN = "mlirstack.written"  # positions of the arguments that the module may write to
 KERNELS = "mlirstack.kernels"  # our own kernels inside the module: files, checksums, exports
 KERNELS_BEGIN = '{"kernels":['  # what that begins with
+CHECKS = "mlirstack.checks"  # messages of the checks whose outcome is one more result: a byte each, 0 where one failed
 RESULTS = "mlirstack.results"  # for each result its sizes, where the module takes its memory from the caller, else null
 
 LINKED_OBJECT = "kernels.o"  # the object for processors that IREE's compiler links, beside its input

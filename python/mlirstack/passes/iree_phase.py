@@ -17,6 +17,7 @@ from mlirstack.passes.iree_arguments import (
     name_written_arguments,
     parameters_to_globals,
 )
+from mlirstack.passes.iree_checks import checks_to_results
 from mlirstack.passes.iree_compiler import PHASES, CompilerRun, linked_files, run_compiler, source_of
 from mlirstack.passes.iree_results import pass_results
 from mlirstack.passes.iree_targets import BACKENDS, CPU, architecture_flags, check_architecture, device_attribute
@@ -90,6 +91,7 @@ class IreePhase(Translation):
         name_arguments(module)
         name_written_arguments(module)
         if self.fenced:
+            checks_to_results(module)
             pass_results(module)
         describe_device(module, device_attribute(self.backend, self.arch))
         return module_bytecode(module)

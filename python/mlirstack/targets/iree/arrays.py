@@ -54,11 +54,13 @@ class IreeArrayExecutable(ArrayExecutable):
                 value = self._view(held[-1], slot.spec.dtype, written=slot.written)
             passed.append(value)
         shapes, scratch = self._session.sizes(inputs, lambda: self._arguments(passed, self._session.no_results()))
-        written = [self._empty(shape, self.signature.results[number].dtype) for number, shape in shapes.items()]
+        written = [self._empty(shape, self._session.dtypes[number]) for number, shape in shapes.items()]
         if scratch is not None:
             written.append(self._empty((scratch,), "uint8"))
         results = self._session.invoke(self._arguments(passed, written))
         views = dict(zip(shapes, written, strict=False))
+        if self._session.has_checks:
+            self._session.check(self._contents(views[len(self.signature.results)], np.dtype(np.uint8)).tolist())
         return [self._taken(results, i, views.get(i)) for i in range(len(self.signature.results))]
 
     def _arguments(self, passed: Sequence[Any], written: Sequence[Any]) -> Any:
@@ -92,8 +94,10 @@ class IreeArrayExecutable(ArrayExecutable):
         if spec.shape is None:
             value = results.get_variant(number)
             return bool(value) if spec.dtype == "bool" else value
-        view = view or results.get_as_object(number, rt.HalBufferView)
-        shape, dtype = tuple(view.shape), numpy_dtype(spec.dtype)
+        return self._contents(view or results.get_as_object(number, rt.HalBufferView), numpy_dtype(spec.dtype))
+
+    def _contents(self, view: Any, dtype: Any) -> np.ndarray:
+        shape = tuple(view.shape)
         if 0 in shape:
             return np.empty(shape, dtype)
         size = int(np.prod(shape)) * dtype.itemsize

@@ -53,7 +53,7 @@ class IreeCudaExecutable(Executable):
         passed |= {o.name for o in signature.outputs if o.kind == "parameter"}
         passed |= {m.name for m in signature.mutations if m.name is not None}
         self.parameters = {n: t.detach().to(place) if n in passed else t for n, t in parameters.items()}
-        self._dtypes = [torch_dtype(r.dtype) for r in signature.results]
+        self._dtypes = [torch_dtype(dtype) for dtype in self._session.dtypes]
 
     @property
     def slots(self) -> Sequence[Slot]:
@@ -92,7 +92,11 @@ class IreeCudaExecutable(Executable):
             begun.wait()
             self._enter()
             held.clear()
-            return [results[i] if i in results else self._taken(begun.results, i) for i in range(len(self._dtypes))]
+            if self._session.has_checks:
+                self._session.check(results[len(self.signature.results)].tolist())
+            return [
+                results[i] if i in results else self._taken(begun.results, i) for i in range(len(self.signature.results))
+            ]
 
         return finish
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from mlirstack.errors import RuntimeCheckError, TargetUnavailableError
 from mlirstack.frontend.program import ENTRY, ArgumentSpec, Signature
-from mlirstack.passes.iree_archive import ARGUMENTS, PARAMETERS, RESULTS, SCOPE, WRITTEN, Size
+from mlirstack.passes.iree_archive import ARGUMENTS, CHECKS, PARAMETERS, RESULTS, SCOPE, WRITTEN, Size
 
 ALIGNMENT = 64  # bytes; IREE refuses to import buffers that are not aligned so
 
@@ -136,7 +136,8 @@ class Begun:
 class Session:
     """A loaded vmfb.  ``provide(name)`` gives the bytes of a parameter as a flat aligned array, kept alive here.
 
-    ``slots`` are the arguments that a call passes; ``bound`` are the parameters that the module has taken in.
+    ``slots`` are the arguments that a call passes; ``bound`` are the parameters that the module has taken in; ``dtypes`` are
+    those of the results, and of the bytes behind them that say which checks hold, where the module ``has_checks``.
     """
 
     def __init__(self, vmfb: bytes, signature: Signature, device: Any, provide: Callable[[str], np.ndarray]) -> None:
@@ -157,7 +158,9 @@ class Session:
                 hint="build it again with the compiler version that 'mlirstack doctor' names",
             ) from error
         self.slots = _slots(signature, set(lifted), set(written), set(taken))
-        self._result_count = len(signature.results)
+        self._checks: list[str] = json.loads(reflection.get(CHECKS, "[]"))
+        self.has_checks = bool(self._checks)
+        self.dtypes = [*(result.dtype for result in signature.results), *(["uint8"] if self.has_checks else [])]
         self._is_fenced = reflection.get("iree.abi.model") == "coarse-fences"
         self._results = _Results.of(signature, json.loads(reflection.get(RESULTS, "[]")))
         self._scratch = module.lookup_function(reflection.get("iree.abi.transients.size", "no scratch"))
@@ -224,7 +227,13 @@ class Session:
             done = self._fence(1)
             arguments.push_ref(self._start)
             arguments.push_ref(done)
-        return Begun(self._invoke(self._function, arguments, self._result_count), done)
+        return Begun(self._invoke(self._function, arguments, len(self.dtypes)), done)
+
+    def check(self, outcome: Sequence[int]) -> None:
+        """Look at the last result of a module that ``has_checks``; :class:`RuntimeCheckError` where a check has failed."""
+        for holds, message in zip(outcome, self._checks, strict=True):
+            if not holds:
+                raise RuntimeCheckError(f"the program stopped: {message}")
 
     def copy(self, source: Any, target: Any) -> None:
         """Copy a buffer to another one on the device, and wait for it."""
