@@ -236,7 +236,8 @@ class _Error:
 def _compare_floats(name: str, got: Tensor, eager: Tensor, precise: Tensor, tolerance: Tolerance) -> OutputAccuracy:
     got, eager64, precise = _as_real(got), _as_real(eager), _as_real(precise)
     finite = got.isfinite() & eager64.isfinite() & precise.isfinite()
-    own, error = _error(eager64[finite], precise[finite]), _error(got[finite], precise[finite])
+    spacing = _smallest_spacing(eager.dtype.to_real())
+    own, error = (_error(x[finite], precise[finite], spacing) for x in (eager64, got))
     allowed = min(max(tolerance.floor, EAGER_FACTOR * own.rel_l2), tolerance.ceiling)
     allowed_element = min(
         max(ELEMENT_FACTOR * allowed, EAGER_FACTOR * own.worst_element), ELEMENT_FACTOR * tolerance.ceiling
@@ -254,10 +255,17 @@ def _compare_floats(name: str, got: Tensor, eager: Tensor, precise: Tensor, tole
     )
 
 
-def _error(got: Tensor, precise: Tensor) -> _Error:
+def _smallest_spacing(dtype: torch.dtype) -> float:
+    """From zero to the smallest number of ``dtype``, which is how far apart all of its subnormal numbers are."""
+    limits = torch.finfo(dtype)
+    return float(limits.smallest_normal * limits.eps)
+
+
+def _error(got: Tensor, precise: Tensor, spacing: float) -> _Error:
+    """The error of ``got``, but for one ``spacing``: nothing in between can be stored, whatever the relative error is."""
     if not got.numel():
         return _Error(0.0, 0.0, 0.0)
-    difference = (got - precise).abs()
+    difference = ((got - precise).abs() - spacing).clamp(min=0.0)
     norm = float(torch.linalg.vector_norm(precise))
     root_mean_square = norm / math.sqrt(precise.numel())
     # Where the answer is all zeros there is nothing to be relative to: the error counts as it is.

@@ -119,7 +119,8 @@ def _apart(value: Tensor, precise: Tensor, eager: Tensor, narrow: torch.dtype | 
     # As it would be stored: what overflows there is infinite.
     a, b = value.to(kind).double(), precise.to(kind).double()
     scale = b.abs() + torch.where(b.isfinite(), b, 0.0).square().mean().sqrt()
-    near = (a - b).abs() <= TOLERANCES[kind].floor * scale
+    # An infinite scale would let every number be near to infinity.
+    near = b.isfinite() & ((a - b).abs() <= TOLERANCES[kind].floor * scale)
     return ~(near | (a == b) | (a.isnan() & b.isnan()))
 
 
@@ -177,8 +178,12 @@ def _rounded(
 def _disturbed(value: Tensor, kind: torch.dtype, generator: torch.Generator) -> Tensor:
     if not is_inexact(value.dtype) or not is_inexact(kind):
         return value
-    size = _ROUNDINGS * torch.finfo(kind).eps / 2
-    return value * (1.0 + size * (2.0 * torch.rand(value.shape, dtype=torch.float64, generator=generator) - 1.0))
+    limits = torch.finfo(kind)
+    size = _ROUNDINGS * limits.eps / 2
+    noise = 2.0 * torch.rand(value.shape, dtype=torch.float64, generator=generator) - 1.0
+    # Below the smallest normal number a rounding is as large as there; zero itself is exact.
+    rounding = torch.where(value != 0, value.abs().clamp(min=limits.smallest_normal), 0.0)
+    return value + size * noise * rounding
 
 
 def _narrowest(spec: GraphSpec, eager: Mapping[str, Tensor]) -> dict[str, torch.dtype | None]:
