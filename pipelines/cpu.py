@@ -13,6 +13,7 @@ from mlirstack.passes.hoist_parameters import HoistParameters
 from mlirstack.passes.llvm_ir import TranslateToLlvmIr
 from mlirstack.passes.loop_order import OrderLoops
 from mlirstack.passes.native_code import CompileObject, Disassemble
+from mlirstack.passes.near_zero import CallNearZero
 from mlirstack.passes.outline import OutlineKernels
 from mlirstack.passes.restore_locations import RestoreLocations
 from mlirstack.passes.share_locations import ShareLocations
@@ -163,6 +164,7 @@ def _llvm(threads: int, exports: PythonPass, *, bare_pointers: bool = False) -> 
             Pass("convert-complex-to-standard", on=FUNCTION),
             # The partial results of a reduction have no order that eager would keep either.
             Pass("convert-vector-to-llvm", {"reassociate-fp-reductions": True}),
+            CallNearZero(),
             Pass("convert-math-to-llvm"),
             Pass("convert-math-to-libm"),
             Pass("convert-complex-to-llvm"),

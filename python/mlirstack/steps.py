@@ -18,6 +18,7 @@ STEPS: dict[str, str] = {
     "mlirstack-asserts-to-errors": "mlirstack.passes.asserts:AssertsToErrors",
     "mlirstack-bfloat-bits": "mlirstack.passes.bfloat_bits:BfloatBits",
     "mlirstack-boolean-bytes": "mlirstack.passes.cuda.boolean_bytes:BooleanBytes",
+    "mlirstack-call-near-zero": "mlirstack.passes.near_zero:CallNearZero",
     "mlirstack-checks-out-of-kernels": "mlirstack.passes.index_checks:ChecksOutOfKernels",
     "mlirstack-compile-object": "mlirstack.passes.native_code:CompileObject",
     "mlirstack-compile-ptx": "mlirstack.passes.cuda.ptx:CompilePtx",

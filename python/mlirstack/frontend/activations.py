@@ -16,6 +16,7 @@ from torch import Tensor
 
 from mlirstack.frontend.half import accumulation
 from mlirstack.frontend.table import Decomposition, extend
+from mlirstack.frontend.unsigned import common_dtype
 
 aten = torch.ops.aten
 
@@ -32,6 +33,7 @@ def add_activation_decompositions(table: dict[Any, Decomposition]) -> None:
     table[aten.clamp_max.default] = lambda x, bound: torch.clamp(x, max=bound)
     table[aten.hardtanh.default] = lambda x, low=-1.0, high=1.0: torch.clamp(x, low, high)
     table[aten.hardsigmoid.default] = _hardsigmoid
+    table[aten.log_sigmoid_forward.default] = _log_sigmoid
     table[aten.rrelu_with_noise_functional.default] = _rrelu_that_draws_nothing
     table[aten.native_dropout.default] = _dropout_that_draws_nothing
     extend(table, aten.rsub.Scalar, _number_minus)
@@ -64,8 +66,10 @@ def _gelu(x: Tensor, approximate: str = "none") -> Any:
 
 
 def _extremum(beyond: Callable[[Tensor, Tensor], Tensor], x: Tensor, y: Tensor) -> Any:
-    if not x.is_floating_point() or x.dtype != y.dtype:
+    dtype = common_dtype((x, y))
+    if not dtype.is_floating_point:
         return NotImplemented
+    x, y = x.to(dtype), y.to(dtype)
     return torch.where(torch.logical_or(beyond(x, y), x != x), x, y)  # noqa: PLR0124  (NaN)
 
 
@@ -79,6 +83,13 @@ def _clamp(x: Tensor, low: float | None = None, high: float | None = None) -> An
             limit = torch.full((), bound, dtype=x.dtype)
             result = torch.where(beyond(result, limit), limit, result)
     return result
+
+
+def _log_sigmoid(x: Tensor) -> Any:
+    """The logarithm of the logistic function, and what its gradient reads; 1 + e⁻ˣ would round to 1 where x is large."""
+    wide = x.to(accumulation(x.dtype))
+    small = torch.exp(-wide.abs())
+    return (torch.clamp(wide, max=0.0) - torch.log1p(small)).to(x.dtype), small.to(x.dtype)
 
 
 def _hardsigmoid(x: Tensor) -> Any:

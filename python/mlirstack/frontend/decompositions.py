@@ -18,6 +18,7 @@ from torch.utils import _pytree as pytree
 from mlirstack.bindings import fx_decomposition_table
 from mlirstack.frontend.activations import add_activation_decompositions
 from mlirstack.frontend.attention import scaled_dot_product_attention
+from mlirstack.frontend.bilinear import add_bilinear_decompositions
 from mlirstack.frontend.bits import add_bit_decompositions
 from mlirstack.frontend.complex_numbers import add_complex_decompositions
 from mlirstack.frontend.devices import with_constants_in_place
@@ -32,9 +33,11 @@ from mlirstack.frontend.norms import add_norm_decompositions
 from mlirstack.frontend.ordering import add_ordering_decompositions
 from mlirstack.frontend.prims import add_prim_decompositions
 from mlirstack.frontend.recurrent import add_recurrent_decompositions
+from mlirstack.frontend.real_division import add_real_division_decompositions
 from mlirstack.frontend.table import Decomposition, extend
 from mlirstack.frontend.transposed import add_transposed_decompositions
 
+from mlirstack.frontend.unsigned import add_unsigned_decompositions, compared_with
 aten = torch.ops.aten
 
 # Eager accumulates, or evaluates a formula of several steps, in float32; the dialects below would stay in half precision.
@@ -55,15 +58,12 @@ _IN_FLOAT32 = (
     aten.avg_pool3d.default,
     aten._adaptive_avg_pool2d.default,
     aten._adaptive_avg_pool3d.default,
-    aten.upsample_bilinear2d.default,
-    aten.upsample_bilinear2d.vec,
     aten.gelu.default,
     aten.silu.default,
     aten.mish.default,
     aten.elu.default,
     aten.sigmoid.default,
     aten.softplus.default,
-    aten.log_sigmoid_forward.default,
 )
 
 # Eager compares in the dtype of the tensor; torch-mlir would compare in float64, which is slow and not the same.
@@ -103,6 +103,9 @@ def decomposition_table() -> dict[Any, Decomposition]:
     add_recurrent_decompositions(table)
     table.update(
         {
+    add_real_division_decompositions(table)
+    add_bilinear_decompositions(table)
+    add_unsigned_decompositions(table)
             aten.var.correction: _var,
             aten.var_mean.correction: _var_mean,
             aten.std.correction: _std,
@@ -112,6 +115,7 @@ def decomposition_table() -> dict[Any, Decomposition]:
             aten.reciprocal.default: _reciprocal,
             aten.threshold_backward.default: _threshold_backward,
             aten._trilinear.default: _trilinear,
+            aten.roll.default: _roll,
             aten.conv_tbc.default: _conv_tbc,
             aten.upsample_nearest1d.vec: _upsample_nearest,
             aten.upsample_nearest2d.vec: _upsample_nearest,
@@ -134,10 +138,12 @@ def _in_float32(op: Any, *args: Any, **kwargs: Any) -> Any:
 
 def _comparison(with_tensor: Any) -> Decomposition:
     def decomposition(x: Tensor, number: float) -> Any:
-        if not x.is_floating_point() or not isinstance(number, (int, float)):
+        if not isinstance(number, (int, float)) or not (x.is_floating_point() or x.dtype == torch.uint8):
             return NotImplemented
         return with_tensor(x, torch.full((), number, dtype=x.dtype, device=x.device))
 
+        if x.dtype == torch.uint8:
+            return with_tensor(*compared_with(x, number))
     return decomposition
 
 
@@ -246,6 +252,17 @@ def _upsample_nearest(x: Tensor, output_size: Sequence[int] | None, scale_factor
 
 def _threshold_backward(gradient: Tensor, x: Tensor, threshold: float) -> Tensor:
     """The gradient where ``x`` is above the threshold; torch's metadata misses the promotion of mixed dtypes."""
+def _roll(x: Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> Any:
+    """Turned by less than a whole turn, forwards; torch-mlir's conversion takes any other number for a place."""
+    if not dims:
+        return aten.roll.default(x.flatten(), shifts, [0]).reshape(x.shape)
+    sizes = [x.shape[dim] for dim in dims]
+    whole = all(isinstance(n, int) for n in (*sizes, *shifts))
+    if not whole or all(0 <= shift < max(size, 1) for shift, size in zip(shifts, sizes, strict=True)):
+        return NotImplemented
+    return aten.roll.default(x, [shift % max(size, 1) for shift, size in zip(shifts, sizes, strict=True)], dims)
+
+
     return torch.where(x <= threshold, 0, gradient).to(torch.result_type(gradient, x))
 
 

@@ -15,6 +15,7 @@ from torch.utils import _pytree as pytree
 
 from mlirstack.frontend.division import add_division_decompositions
 from mlirstack.frontend.table import Decomposition, extend
+from mlirstack.frontend.unsigned import common_dtype
 
 aten = torch.ops.aten
 
@@ -72,9 +73,7 @@ def _in_int32(op: Any, *args: Any, **kwargs: Any) -> Any:
     narrow = any(t.dtype in _BYTES for t in tensors) and not any(t.is_floating_point() or t.is_complex() for t in tensors)
     if not narrow or any(isinstance(leaf, float) for leaf in leaves):
         return NotImplemented
-    # With an 8-bit tensor of rank 0 and a wider one of higher rank, only torch knows the dtype of the result.
-    wanted = functools.reduce(torch.promote_types, (t.dtype for t in tensors if t.dim() or len(tensors) == 1), torch.bool)
-    wanted = tensors[0].dtype if wanted == torch.bool else wanted
+    wanted = common_dtype(tensors)
     wide, options = pytree.tree_map(lambda x: _wide(x, wanted), (args, kwargs))
     result = op(*wide, **options)
     return pytree.tree_map(lambda x: x.to(wanted), result)
@@ -109,8 +108,10 @@ def _is_bytes(value: object) -> bool:
 
 
 def _integer_power(x: Tensor, exponent: float) -> Any:
-    """An integer tensor to a small integer power, by repeated squaring."""
+    """An integer tensor to a small integer power, by repeated squaring; to a real power as a real number."""
     integers = not x.is_floating_point() and not x.is_complex() and x.dtype != torch.bool
+    if integers and isinstance(exponent, float):
+        return torch.pow(x.to(torch.get_default_dtype()), exponent)
     if not integers or not isinstance(exponent, int) or not 0 < exponent <= MAX_EXPONENT:
         return NotImplemented
     result: Tensor | None = None

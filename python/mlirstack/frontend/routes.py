@@ -62,6 +62,7 @@ _ROUGH_IN_FLOAT64 = (aten.gelu, aten.gelu_backward, aten.log2, aten.leaky_relu)
 _BETTER_IN_LINALG: dict[Any, str] = {
     aten.sort: "TOSA has no sort: it would become a minimum and a gather for every position",
     aten.topk: "TOSA has no sort: it would become a maximum and a gather for every position",
+    aten.remainder: "TOSA would take the remainder of real numbers from their rounded quotient",
     aten.cumsum: "TOSA has no scan: it would become a sum for every position",
 }
 

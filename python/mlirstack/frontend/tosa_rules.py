@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
+import math
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from mlirstack.frontend.half import accumulation
 from mlirstack.frontend.replace_nodes import Rule
 from mlirstack.frontend.tosa_scatters import scatter_rules
 from mlirstack.frontend.tosa_windows import window_rules
@@ -18,7 +20,12 @@ aten = torch.ops.aten
 @functools.cache
 def tosa_rules() -> dict[Any, Rule]:
     """Operator overload → rule, see :mod:`mlirstack.frontend.replace_nodes`."""
-    return {**costly_rules(), aten.empty.memory_format: _empty}
+    return {
+        **costly_rules(),
+        aten.empty.memory_format: _empty,
+        aten.log1p.default: _log1p,
+        aten.expm1.default: _expm1,
+    }
 
 
 @functools.cache
@@ -30,6 +37,24 @@ def costly_rules() -> dict[Any, Rule]:
 def _empty(used: frozenset[int], size: list[int], *, dtype: torch.dtype | None = None, **options: Any) -> Tensor:
     """Values that nobody may rely on."""
     return torch.zeros(size, dtype=dtype)
+
+
+def _log1p(used: frozenset[int], x: Tensor) -> Tensor:
+    """Of 1 + x and what its rounding left of x (Kahan, in Higham's "Accuracy and Stability", 2002, 1.14.1)."""
+    wide = x.to(accumulation(x.dtype))
+    total = wide + 1.0
+    left = total - 1.0
+    usual = torch.log(total) * (wide / left)
+    return torch.where(left == 0, wide, torch.where(wide == math.inf, wide, usual)).to(x.dtype)
+
+
+def _expm1(used: frozenset[int], x: Tensor) -> Tensor:
+    """Of eˣ and its own logarithm, which has the same error (Kahan, as above)."""
+    wide = x.to(accumulation(x.dtype))
+    power = torch.exp(wide)
+    usual = (power - 1.0) * (wide / torch.log(power))
+    small = torch.where(power == 1, wide, usual)
+    return torch.where(torch.logical_and(power < math.inf, power - 1.0 != -1.0), small, power - 1.0).to(x.dtype)
 
 
 def _grouped_convolution(
