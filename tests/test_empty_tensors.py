@@ -40,10 +40,12 @@ def test_what_is_computed_from_nothing_is_a_constant() -> None:
         "all": lambda r, n: r.all(0),
         "logsumexp": lambda r, n: torch.logsumexp(r, 0),
         "product of matrices": lambda r, n: n @ r,
-        "with a bias": lambda r, n: torch.addmm(torch.ones(4), n, r),
+        "with a bias": lambda r, n: torch.addmm(torch.ones(4, dtype=n.dtype), n, r),
         "padded": lambda r, n: F.pad(n, (1, 2), value=3.0) * 2,
         "new": lambda r, n: n.new_ones(3),
-        "attention of heads of no size": lambda r, n: F.scaled_dot_product_attention(n[None], n[None], torch.ones(1, 3, 4)),
+        "attention of heads of no size": lambda r, n: F.scaled_dot_product_attention(
+            n[None], n[None], torch.ones(1, 3, 4).to(n)
+        ),
     }
     assert_as_eager(programs, ROWS, NARROW)
 
@@ -54,7 +56,7 @@ def test_what_has_no_elements_keeps_its_shape_and_dtype() -> None:
         "unfold": lambda r, m: r.unfold(1, 2, 1) <= 1,
         "diagonal": lambda r, m: r.to(torch.int8).diagonal(5),
         "slice": lambda r, m: torch.ones(4)[4:].abs(),
-        "joined": lambda r, m: torch.cat([torch.ones(2, 4), r, r * 2]),
+        "joined": lambda r, m: torch.cat([torch.ones(2, 4).to(r), r, r * 2]),
         "doubles": lambda r, m: (r.double() + 1).to(torch.bfloat16),
         "sums": lambda r, m: r.long() + 2**40,
         "sort": lambda r, m: torch.sort(r, 0).indices,
@@ -62,7 +64,7 @@ def test_what_has_no_elements_keeps_its_shape_and_dtype() -> None:
         "reshape": lambda r, m: r.reshape(4, 0, 1).transpose(0, 2),
         "attention": lambda r, m: F.scaled_dot_product_attention(r[None], r[None], r[None]),
         "resample": lambda r, m: F.interpolate(m, size=(2, 2), mode="bilinear"),
-        "convolution": lambda r, m: F.conv2d(m, torch.ones(3, 2, 2, 2)),
+        "convolution": lambda r, m: F.conv2d(m, torch.ones(3, 2, 2, 2).to(m)),
         "written": lambda r, m: r.clone().add_(1),
     }
     assert_as_eager(programs, ROWS, IMAGES)

@@ -105,3 +105,40 @@ def test_a_scatter_may_count_its_dimension_from_the_end() -> None:
 def test_a_number_less_a_float64_is_not_rounded_to_float32() -> None:
     x = torch.linspace(0.1, 0.9, 9, dtype=torch.float64)
     assert_as_eager({"rsub": lambda x: 0.001 - x, "scaled": lambda x: torch.rsub(x, 0.001, alpha=0.3)}, x)
+
+
+def test_one_place_is_taken_without_knowing_it() -> None:
+    programs = {
+        "one": torch.take,
+        "several": lambda x, i: torch.take(x, torch.stack([i, i - 2]).reshape(2, 1)),
+    }
+    assert_as_eager(programs, torch.linspace(0.0, 1.0, 12).reshape(3, 4), torch.tensor(-5))
+
+
+def test_where_a_result_lies_in_memory_is_no_matter_of_the_graph() -> None:
+    """``lerp`` of transposed tensors is decomposed with a copy that changes strides."""
+    x = torch.linspace(0.0, 1.0, 12).reshape(3, 4)
+    assert_as_eager({"lerp": lambda x, y: torch.lerp(x.t(), y.t(), y.t())}, x, 1 - x)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.float64])
+def test_depthwise_convolutions_have_three_dimensions_too(dtype: torch.dtype) -> None:
+    def random(*shape: int) -> torch.Tensor:
+        return torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(dtype)
+
+    programs = {
+        "plain": lambda x, w, b: F.conv3d(x, w, groups=3),
+        "all options": lambda x, w, b: F.conv3d(x, w, b, (2, 1, 2), (1, 0, 2), (2, 1, 1), groups=3),
+    }
+    assert_as_eager(programs, random(2, 3, 5, 4, 6), random(3, 1, 2, 2, 3), random(3), route="linalg")
+
+
+def test_a_tensor_of_one_complex_number() -> None:
+    programs = {
+        "zeros": lambda x: torch.zeros(2, 3, dtype=torch.complex64),
+        "none": lambda x: torch.zeros(0, 3, dtype=torch.complex64),
+        "product": lambda x: torch.full((3,), 1 + 2j) * x,
+    }
+    x = torch.tensor([1.0, 2.0, -3.0])
+    got, expected = ms.compile(Several(programs), (x,))(x), Several(programs)(x)
+    assert all(torch.equal(got[name], expected[name]) for name in programs)

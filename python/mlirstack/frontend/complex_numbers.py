@@ -6,6 +6,7 @@ The conversion to linalg knows few complex ops, and on sums of them it ends the 
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -36,6 +37,7 @@ def add_complex_decompositions(table: dict[Any, Decomposition]) -> None:
         aten.mean.default: _mean,
         aten.mean.dim: _mean,
     }
+    extend(table, aten.full.default, _full)
     for op, rule in rules.items():
         extend(table, op, functools.partial(_if_complex, rule))
 
@@ -43,6 +45,15 @@ def add_complex_decompositions(table: dict[Any, Decomposition]) -> None:
 def _if_complex(rule: Decomposition, *args: Any, **kwargs: Any) -> Any:
     found = any(isinstance(a, complex) or (isinstance(a, Tensor) and a.is_complex()) for a in args[:2])
     return rule(*args, **kwargs) if found else NotImplemented
+
+
+def _full(size: Sequence[int], number: complex, *, dtype: torch.dtype | None = None, **options: Any) -> Any:
+    """A tensor of one complex number; torch-mlir's conversion makes complex128 of any."""
+    wanted = dtype or (torch.complex64 if isinstance(number, complex) else None)
+    if wanted is None or not wanted.is_complex:
+        return NotImplemented
+    part = wanted.to_real()
+    return torch.complex(*(torch.full(size, half, dtype=part, **options) for half in (number.real, number.imag)))
 
 
 def _parts(value: Any) -> tuple[Any, Any]:

@@ -21,6 +21,7 @@ from mlirstack.frontend.attention import scaled_dot_product_attention
 from mlirstack.frontend.bilinear import add_bilinear_decompositions
 from mlirstack.frontend.bits import add_bit_decompositions
 from mlirstack.frontend.complex_numbers import add_complex_decompositions
+from mlirstack.frontend.depthwise import add_depthwise_decompositions
 from mlirstack.frontend.devices import with_constants_in_place
 from mlirstack.frontend.empty_tensors import add_empty_decompositions
 from mlirstack.frontend.encoder_layer import add_encoder_decompositions
@@ -97,6 +98,7 @@ def decomposition_table() -> dict[Any, Decomposition]:
     add_encoder_decompositions(table)
     add_fused_cell_decompositions(table)
     add_transposed_decompositions(table)
+    add_depthwise_decompositions(table)
     add_norm_decompositions(table)
     add_ordering_decompositions(table)
     add_prim_decompositions(table)

@@ -1,4 +1,4 @@
-"""Decompositions for reads and writes where data say: through a mask, from a single place, along a dimension counted from the end.
+"""Decompositions for reads and writes where data say: through a mask, at one place, along a dimension counted from the end.
 
 A mask selects, instead of scattering to a number of places that depends on data: torch-mlir's scatter becomes invalid when a
 canonicalization folds the sizes of its operands.  Its conversion of the scatters takes their dimension as an index without

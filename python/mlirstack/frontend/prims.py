@@ -1,5 +1,5 @@
-"""Operators of torch's ``prims`` in terms of ATen: views that torch.export captures, and that its decompositions then refuse,
-and the copy with other strides that its own decompositions (of ``lerp``, for one) leave behind.
+"""Operators of torch's ``prims`` in terms of ATen: views that torch.export captures and its decompositions then refuse, and
+the copy with other strides that some of them (of ``lerp``, for one) leave behind.
 """
 
 from __future__ import annotations
