@@ -71,6 +71,7 @@ def _prepared(settings: IreePhase) -> Stage:
             Pass("canonicalize"),
             Pass("cse"),
             *((ResultSizes(),) if settings.fenced else ()),
+            RestoreLocations(),
         ),
         "the same program in the form that IREE compiles right and well",
     )
