@@ -15,6 +15,7 @@ from mlirstack.frontend.narrow import NarrowConstants
 from mlirstack.frontend.onnx_import import FinishOnnx
 from mlirstack.frontend.reshapes import LowerReshapes
 from mlirstack.frontend.roots import LowerRoots
+from mlirstack.frontend.unsigned_constants import FillUnsignedConstants
 from mlirstack.ir.level import LEVELS
 from mlirstack.passes.restore_locations import RestoreLocations
 from mlirstack.passes.simplify import SimplifyLinalg
@@ -120,6 +121,7 @@ TORCH_TO_LINALG = Stage(
     (
         LowerReshapes(),
         LowerBitcasts(),
+        FillUnsignedConstants(),
         Pass("torch-restructure-non-constant-axes", on=FUNCTION),
         Pass("torch-fuse-quantized-ops", on=FUNCTION),
         # Sort, scan, scatter and attention, which linalg has no op for; the general conversion would refuse them.

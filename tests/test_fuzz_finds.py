@@ -12,6 +12,7 @@ import mlirstack as ms
 pytestmark = pytest.mark.portable
 
 NAN, INF = float("nan"), float("inf")
+BYTES = torch.tensor([200, 3, 255, 0, 128, 127], dtype=torch.uint8)
 ODD = torch.tensor([NAN, INF, 1.0, 2.0, -INF, 0.0, -3.0])
 OTHER = torch.tensor([1.0, INF, NAN, 2.0, 3.0, -1.0, -INF])
 LARGE = torch.tensor([2**40 + 1, -(2**33) - 3, 7, -5])
@@ -142,3 +143,112 @@ def test_a_tensor_of_one_complex_number() -> None:
     x = torch.tensor([1.0, 2.0, -3.0])
     got, expected = ms.compile(Several(programs), (x,))(x), Several(programs)(x)
     assert all(torch.equal(got[name], expected[name]) for name in programs)
+
+
+def test_bytes_have_no_sign_beside_other_dtypes() -> None:
+    """As operands of another dtype's arithmetic, in comparisons, quotients and joins, with and without dimensions."""
+    whole = torch.tensor([-5, 1000, 2, 7, 200, 3])
+    real = torch.tensor([0.5, -1.0, 300.0, 2.0, 201.0, 3.0])
+    several = {
+        "sum": torch.add,
+        "product": torch.mul,
+        "quotient": lambda x, y: x / torch.where(y == 0, 1, y),
+        "smaller": torch.minimum,
+        "less": torch.lt,
+        "chosen": lambda x, y: torch.where(y > 2, x, y),
+    }
+    programs: dict[str, Callable[..., Any]] = {
+        f"{name} {kind}": (lambda b, z, i, r, f=f, at=at, by=by: f((b, z, i, r)[at], (b, z, i, r)[by]))
+        for name, f in several.items()
+        for kind, at, by in (
+            ("of whole", 0, 2), ("of real", 3, 0), ("scalar of whole", 1, 2), ("scalar of real", 3, 1), ("alone", 0, 1)
+        )
+    }  # fmt: skip
+    programs |= {
+        "angle": lambda b, z, i, r: torch.atan2(r, b),
+        "join": lambda b, z, i, r: torch.cat([b, r]),
+        "times a real number": lambda b, z, i, r: (b * 2.5, z * 2.5, b**0.5),
+        "less than a number": lambda b, z, i, r: (b < 150, b < 150.5, z >= 3, b < 300),
+        "rest": lambda b, z, i, r: torch.fmod(z, torch.where(i == 0, 1, i)),
+    }
+    got = ms.compile(Several(programs), (BYTES, BYTES[0], whole, real))(BYTES, BYTES[0], whole, real)
+    expected = Several(programs)(BYTES, BYTES[0], whole, real)
+    torch.testing.assert_close(got, expected, equal_nan=True)
+
+
+def test_bytes_have_no_sign_alone() -> None:
+    programs = {
+        "abs": lambda b, z: (b.abs(), z.abs(), b.sign()),
+        "sum": lambda b, z: (b.sum(), z.sum(), b.prod(), b.cumsum(0)),
+        "order": lambda b, z: (b.sort(descending=True), b.argmax(), b.amin(), b.max(0), b.topk(2)),
+    }
+    got = ms.compile(Several(programs), (BYTES, BYTES[0]))(BYTES, BYTES[0])
+    torch.testing.assert_close(got, Several(programs)(BYTES, BYTES[0]))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16])
+def test_remainders_and_whole_quotients_of_real_numbers_are_exact(dtype: torch.dtype) -> None:
+    """By infinity, of infinity, by zero, and where the quotient has no room for its digits."""
+    x = torch.tensor([1.5, -2.0, INF, 3.0, NAN, 1.0, 0.0, -7.0, 6e4, -INF, 1.0, -0.5], dtype=dtype)
+    y = torch.tensor([INF, INF, 1.0, -INF, 1.0, NAN, 1.0, 2.0, 0.3, 0.5, 0.0, INF], dtype=dtype)
+    programs = {
+        "fmod": torch.fmod,
+        "remainder": torch.remainder,
+        "floor": lambda x, y: torch.div(x, y, rounding_mode="floor"),
+        "by a number": lambda x, y: (torch.fmod(x, 0.75), x // -0.75),
+    }
+    got = ms.compile(Several(programs), (x, y))(x, y)
+    torch.testing.assert_close(got, Several(programs)(x, y), rtol=0.0, atol=0.0, equal_nan=True)
+
+
+@pytest.mark.parametrize("route", ["auto", "linalg", "tosa"])
+@pytest.mark.parametrize("count", [9, 64])
+def test_small_numbers_are_not_lost_beside_one(route: str, count: int) -> None:
+    """Vectors have functions of their own; single numbers, which are left over of nine, have others."""
+    x = torch.cat([torch.tensor([0.0, -1.0, INF, NAN]), torch.logspace(-12, 1, count - 4)])
+    programs = {
+        "log1p": torch.log1p,
+        "expm1": lambda x: torch.expm1(-x),
+        "logsigmoid": lambda x: F.logsigmoid(4 * x),
+    }
+    got, expected = ms.compile(Several(programs), (x,), route=route)(x), Several(programs)(x)
+    torch.testing.assert_close(got, expected, rtol=1e-6, atol=0.0, equal_nan=True)
+
+
+def test_a_maximum_of_two_dtypes_keeps_nan() -> None:
+    whole = torch.tensor([1, 5, 2, -3, 4, 0, 7])
+    assert_as_eager({"maximum": torch.maximum, "minimum": lambda x, y: torch.minimum(y, x)}, ODD, whole)
+
+
+def test_rolls_by_more_than_a_turn() -> None:
+    x = torch.arange(24.0).reshape(2, 3, 4)
+    programs = {
+        "forwards": lambda x: torch.roll(x, 5, 1),
+        "backwards": lambda x: torch.roll(x, -9, -1),
+        "both": lambda x: torch.roll(x, (3, -2), (0, 2)),
+        "flat": lambda x: torch.roll(x, 30),
+    }
+    assert_as_eager(programs, x)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_bilinear_resizing_between_infinities(dtype: torch.dtype) -> None:
+    x = torch.randn(1, 2, 4, 7, generator=torch.Generator().manual_seed(0))
+    x[..., 0] = INF
+    x[0, 1, 2, 4:] = -INF
+    programs = {
+        "smaller": lambda x: F.interpolate(x, size=(1, 5), mode="bilinear"),
+        "larger": lambda x: F.interpolate(x, size=(7, 13), mode="bilinear", align_corners=True),
+        "by factors": lambda x: F.interpolate(x, scale_factor=(1.7, 0.6), mode="bilinear"),
+    }
+    assert_as_eager(programs, x.to(dtype))
+
+
+def test_constants_of_uint8_may_be_results() -> None:
+    programs = {
+        "full": lambda x: torch.full((2, 2), 200, dtype=torch.uint8),
+        "ones": torch.ones_like,
+        "product": lambda x: torch.tensor(100, dtype=torch.uint8).expand(4) * 3,
+        "view": lambda x: torch.full((3,), -56, dtype=torch.int8).view(torch.uint8),
+    }
+    assert_as_eager(programs, torch.tensor([1, 200, 3, 0], dtype=torch.uint8))

@@ -64,6 +64,7 @@ STEPS: dict[str, str] = {
     "mlirstack-label-kernels": "mlirstack.passes.cuda.map_kernels:LabelKernels",
     "mlirstack-map-kernels": "mlirstack.passes.cuda.map_kernels:MapKernels",
     "mlirstack-lower-long-sums": "mlirstack.frontend.long_sums:LowerLongSums",
+    "mlirstack-fill-unsigned-constants": "mlirstack.frontend.unsigned_constants:FillUnsignedConstants",
     "mlirstack-lower-bitcasts": "mlirstack.frontend.bitcasts:LowerBitcasts",
     "mlirstack-narrow-constants": "mlirstack.frontend.narrow:NarrowConstants",
     "mlirstack-number-arguments": "mlirstack.passes.entry:NumberArguments",
