@@ -7,6 +7,7 @@ here, but it only fuses a producer that has one user: a pin is a second one.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,23 +73,33 @@ _TRANSPORT = frozenset({"arith.extf", "arith.mulf", "arith.constant", "linalg.yi
 def _gathered(op: Any | None) -> list[Any]:
     """What a factor of a product is made of that extracts elements at places that it computes: the last ops of that kind,
     before the factor is moved, widened and scaled."""
-    if op is None or not _extracts(op):
-        return []
-    is_moved = op.name in _RESHAPES or all(inner.name in _TRANSPORT for inner in walk(op) if inner != op)
-    if op.name == "linalg.generic" and not is_moved:
-        return [op]
-    return [found for operand in op.operands for found in _gathered(functions.defining_op(operand))]
+    found: list[Any] = []
+    for before in _chain(op, _is_moved):
+        if not _is_moved(before) and any(_extracts(one) for one in _chain(before)):
+            found.append(before)
+    return found
+
+
+def _chain(op: Any | None, goes_on: Callable[[Any], bool] = lambda op: True) -> Iterator[Any]:
+    """``op``, elementwise or a reshape, and such ops before it, each once; what stands before one is left out where
+    ``goes_on`` is false of it."""
+    pending, seen = [op], set()
+    while pending:
+        one = pending.pop()
+        if one is None or one in seen or one.name not in ("linalg.generic", *_RESHAPES):
+            continue
+        seen.add(one)
+        yield one
+        if goes_on(one):
+            pending += [functions.defining_op(operand) for operand in reversed(list(one.operands))]
+
+
+def _is_moved(op: Any) -> bool:
+    return op.name in _RESHAPES or all(inner.name in _TRANSPORT for inner in walk(op) if inner != op)
 
 
 def _extracts(op: Any) -> bool:
-    """Does ``op``, elementwise or a reshape, or such an op before it, extract elements at places that it computes?"""
-    if op.name == "linalg.generic":
-        if any(inner.name == "tensor.extract" for inner in walk(op)):
-            return True
-    elif op.name not in _RESHAPES:
-        return False
-    producers = (functions.defining_op(operand) for operand in op.operands)
-    return any(producer is not None and _extracts(producer) for producer in producers)
+    return op.name == "linalg.generic" and any(inner.name == "tensor.extract" for inner in walk(op))
 
 
 def _is_expensive(op: Any) -> bool:
