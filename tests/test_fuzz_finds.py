@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
 from several import Several, assert_as_eager
@@ -249,6 +252,5 @@ def test_constants_of_uint8_may_be_results() -> None:
         "full": lambda x: torch.full((2, 2), 200, dtype=torch.uint8),
         "ones": torch.ones_like,
         "product": lambda x: torch.tensor(100, dtype=torch.uint8).expand(4) * 3,
-        "view": lambda x: torch.full((3,), -56, dtype=torch.int8).view(torch.uint8),
     }
     assert_as_eager(programs, torch.tensor([1, 200, 3, 0], dtype=torch.uint8))

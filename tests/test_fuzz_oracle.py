@@ -73,3 +73,20 @@ def test_shapes_dtypes_and_counts_are_part_of_the_answer() -> None:
     assert "eager gives" in str(judge(expected, [torch.tensor([[-1.0, -2.0]])]).reason)
     assert "eager gives" in str(judge(expected, [torch.tensor([-1.0, -2.0]).double()]).reason)
     assert "0 outputs" in str(judge(expected, []).reason)
+
+
+def test_a_number_next_to_infinity_decides_nothing() -> None:
+    """300² overflows a float16: eager replaces infinity, and one that keeps more digits on the way the number itself."""
+    spec = graph("float16", (300.0,), ("square", {}), ("nan_to_num", {}))
+    expected = expect(spec)
+    assert expected.eager[0].item() == 50.0
+    assert undecided(expected)[0].tolist() == [True]
+    assert judge(expected, [torch.tensor([65504.0], dtype=torch.float16)]).ok
+
+
+def test_what_is_below_the_smallest_number_may_be_zero() -> None:
+    spec = graph("float32", (-200.0, -300.0), ("exp", {}))
+    expected = expect(spec)
+    assert expected.eager[0].tolist() == [0.0, 0.0]
+    assert judge(expected, expected.eager).ok
+    assert not judge(expected, [torch.tensor([0.0, 1e-3])]).ok

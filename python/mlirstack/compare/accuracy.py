@@ -236,7 +236,7 @@ class _Error:
 def _compare_floats(name: str, got: Tensor, eager: Tensor, precise: Tensor, tolerance: Tolerance) -> OutputAccuracy:
     got, eager64, precise = _as_real(got), _as_real(eager), _as_real(precise)
     finite = got.isfinite() & eager64.isfinite() & precise.isfinite()
-    spacing = _smallest_spacing(eager.dtype.to_real())
+    spacing = smallest_spacing(eager.dtype.to_real())
     own, error = (_error(x[finite], precise[finite], spacing) for x in (eager64, got))
     allowed = min(max(tolerance.floor, EAGER_FACTOR * own.rel_l2), tolerance.ceiling)
     allowed_element = min(
@@ -255,7 +255,7 @@ def _compare_floats(name: str, got: Tensor, eager: Tensor, precise: Tensor, tole
     )
 
 
-def _smallest_spacing(dtype: torch.dtype) -> float:
+def smallest_spacing(dtype: torch.dtype) -> float:
     """From zero to the smallest number of ``dtype``, which is how far apart all of its subnormal numbers are."""
     limits = torch.finfo(dtype)
     return float(limits.smallest_normal * limits.eps)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mlirstack.compare.accuracy import TOLERANCES, compare_leaf
+from mlirstack.compare.accuracy import TOLERANCES, compare_leaf, smallest_spacing
 from mlirstack.fuzz.operations import Rounding, evaluate, table
 from mlirstack.fuzz.spec import Call, GraphSpec
 from mlirstack.fuzz.values import is_inexact, tensor_of, widened
@@ -120,7 +120,8 @@ def _apart(value: Tensor, precise: Tensor, eager: Tensor, narrow: torch.dtype | 
     a, b = value.to(kind).double(), precise.to(kind).double()
     scale = b.abs() + torch.where(b.isfinite(), b, 0.0).square().mean().sqrt()
     # An infinite scale would let every number be near to infinity.
-    near = b.isfinite() & ((a - b).abs() <= TOLERANCES[kind].floor * scale)
+    allowed = TOLERANCES[kind].floor * scale + _ROUNDINGS * smallest_spacing(kind)
+    near = b.isfinite() & ((a - b).abs() <= allowed)
     return ~(near | (a == b) | (a.isnan() & b.isnan()))
 
 
