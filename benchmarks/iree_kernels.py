@@ -1,12 +1,13 @@
-"""IREE modules with our own kernels inside, next to plain IREE, our CUDA target, eager and torch.compile, on a GPU.
+"""IREE modules with our own kernels inside, next to plain IREE, our own target, eager and torch.compile.
 
     python benchmarks/iree_kernels.py build BUNDLES                                    # needs no GPU
     python benchmarks/iree_kernels.py run BUNDLES --json benchmarks/results/h200-iree-kernels.json
     python benchmarks/iree_kernels.py table benchmarks/results/h200-iree-kernels.json
+    python benchmarks/iree_kernels.py build BUNDLES --on cpu                           # and run, on one thread
 
-Every case has two bundles: one for ``iree-cuda`` with our kernels and for ``cuda``, one for ``iree-cuda`` without.  Both are
-verified (golden answers of eager) before they are timed.  Kernel time is the sum of the GPU's kernels in a call; end to end
-is the median of calls that are waited for.
+Every case has two bundles: one for ``iree-cuda`` with our kernels and for ``cuda`` (or ``iree-cpu`` and ``cpu``), one for
+``iree-cuda`` (``iree-cpu``) without.  Both are verified (golden answers of eager) before they are timed.  Kernel time is the
+sum of the GPU's kernels in a call; end to end is the median of calls that are waited for, and all there is on a processor.
 """
 
 from __future__ import annotations
@@ -20,24 +21,25 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from iree_kernels_cases import CASES, case
+from iree_kernels_cases import CASES, CUDA, case
 from result_file import write_results
 
 from mlirstack.bundle.verify import verify
 from mlirstack.deploy.bench import EAGER, INDUCTOR, Benched, bench
 from mlirstack.errors import MlirstackError
 
-OWN, PLAIN, CUDA = "ours in IREE", "plain IREE", "our cuda"
-CONTENDERS = (PLAIN, OWN, CUDA, EAGER, INDUCTOR)
+OWN, PLAIN, TARGET = "ours in IREE", "plain IREE", "our target"
+CONTENDERS = (PLAIN, OWN, TARGET, EAGER, INDUCTOR)
 
 
-def build_all(directory: Path, names: Sequence[str], arch: str, settings: Mapping[str, str]) -> None:
+def build_all(directory: Path, names: Sequence[str], on: str, arch: str, settings: Mapping[str, str]) -> None:
     """Build the bundles that are not there yet."""
     from mlirstack.deploy.build import build
 
     for name in names:
-        made = case(name)
-        parts = {"own": [f"iree-cuda:{arch}", f"cuda:{arch}a"], "plain": [f"iree-cuda:{arch}"]}
+        made = case(name, on)
+        in_iree, alone = (f"iree-cuda:{arch}", f"cuda:{arch}a") if on == CUDA else ("iree-cpu", "cpu")
+        parts = {"own": [in_iree, alone], "plain": [in_iree]}
         for part, targets in parts.items():
             path = directory / f"{name}-{part}"
             if path.is_dir():
@@ -52,19 +54,19 @@ def build_all(directory: Path, names: Sequence[str], arch: str, settings: Mappin
             print(f"{path.name}: {report.size} bytes ({code})", flush=True)
 
 
-def run_all(directory: Path, names: Sequence[str], seconds: float, compiled: bool) -> list[dict[str, Any]]:
+def run_all(directory: Path, names: Sequence[str], on: str, seconds: float, compiled: bool) -> list[dict[str, Any]]:
     """Verify and time each case; a line of JSON as soon as it is known."""
     rows = []
     for name in (n for n in names if (directory / f"{n}-own").is_dir()):
         started = time.perf_counter()
         row: dict[str, Any] = {"case": name, "verified": {}, "contenders": {}}
-        for part, model in (("own", case(name).module), ("plain", None)):
+        for part, model in (("own", case(name, on).module), ("plain", None)):
             path = directory / f"{name}-{part}"
             if not path.is_dir():
                 continue
             try:
-                row["verified"][part] = verify(path, device="cuda" if part == "plain" else None).ok
-                report = bench(path, model=model, device=None, seconds=seconds, compiled=compiled)
+                row["verified"][part] = verify(path).ok
+                report = bench(path, model=model, seconds=seconds, compiled=compiled)
             except MlirstackError as error:
                 row["contenders"][OWN if part == "own" else PLAIN] = {"error": error.message}
                 continue
@@ -77,9 +79,9 @@ def run_all(directory: Path, names: Sequence[str], seconds: float, compiled: boo
 
 
 def _contender(spec: str, part: str) -> str:
-    if spec.startswith("iree-cuda"):
+    if spec.startswith("iree-"):
         return OWN if part == "own" else PLAIN
-    return CUDA if spec.startswith("cuda") else spec
+    return spec if spec in (EAGER, INDUCTOR) else TARGET
 
 
 def _plain(result: Benched) -> dict[str, Any]:
@@ -99,15 +101,16 @@ def _plain(result: Benched) -> dict[str, Any]:
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Markdown: kernel time (end to end) in microseconds of each contender, and the two ratios that matter."""
+    """Markdown: kernel time (end to end) in microseconds of each contender, and the two ratios that matter: of kernel times
+    where there are any."""
     lines = [
-        "| case | " + " | ".join(CONTENDERS) + " | over plain IREE | of our cuda |",
+        "| case | " + " | ".join(CONTENDERS) + " | over plain IREE | of our target |",
         "| --- | " + " | ".join("---" for _ in CONTENDERS) + " | --- | --- |",
     ]
     gains, shares = [], []
     for row in rows:
         found = row["contenders"]
-        gain, share = _ratio(found, PLAIN, OWN), _ratio(found, CUDA, OWN)
+        gain, share = _ratio(found, PLAIN, OWN), _ratio(found, TARGET, OWN)
         gains += [gain] if gain else []
         shares += [share] if share else []
         cells = [_cell(found.get(name)) for name in CONTENDERS]
@@ -120,13 +123,17 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
 def _cell(result: Mapping[str, Any] | None) -> str:
     if result is None or "error" in result:
         return "-" if result is None else "failed"
-    return f"{result['kernel_ms'] * 1e3:.1f} ({result['median_ms'] * 1e3:.0f})"
+    kernels = "" if result["kernel_ms"] is None else f"{result['kernel_ms'] * 1e3:.1f} "
+    return f"{kernels}({result['median_ms'] * 1e3:.0f})"
 
 
 def _ratio(found: Mapping[str, Any], slow: str, fast: str) -> float | None:
-    """Kernel time of ``slow`` over that of ``fast``."""
-    times = [found.get(name, {}).get("kernel_ms") for name in (slow, fast)]
-    return times[0] / times[1] if all(times) else None
+    """Kernel time of ``slow`` over that of ``fast``; of whole calls where there is none."""
+    for kind in ("kernel_ms", "median_ms"):
+        times = [found.get(name, {}).get(kind) for name in (slow, fast)]
+        if all(times):
+            return float(times[0] / times[1])
+    return None
 
 
 def _times(ratio: float | None) -> str:
@@ -141,21 +148,28 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["build", "run", "table"])
     parser.add_argument("path", type=Path, help="the directory of the bundles; for 'table' the results")
-    parser.add_argument("--only", default=",".join(CASES), help="names of cases, comma-separated")
+    parser.add_argument("--on", choices=[*CASES], default=CUDA, help="what is built for, and timed")
+    parser.add_argument("--only", help="names of cases, comma-separated (default: all)")
     parser.add_argument("--arch", default="sm_90")
     parser.add_argument("--set", action="append", default=[], dest="settings", metavar="NAME=VALUE", help="of the targets")
     parser.add_argument("--seconds", type=float, default=0.5, help="of timing for each contender")
     parser.add_argument("--no-compile", action="store_true", help="leave out torch.compile")
     parser.add_argument("--json", type=Path, help="write the results there")
     arguments = parser.parse_args()
-    names = arguments.only.split(",")
+    names = arguments.only.split(",") if arguments.only else [*CASES[arguments.on]]
     if arguments.what == "build":
-        build_all(arguments.path, names, arguments.arch, dict(setting.split("=", 1) for setting in arguments.settings))
+        build_all(
+            arguments.path,
+            names,
+            arguments.on,
+            arguments.arch,
+            dict(setting.split("=", 1) for setting in arguments.settings),
+        )
         return
     if arguments.what == "table":
         print(table(json.loads(arguments.path.read_text())["results"]))
         return
-    rows = run_all(arguments.path, names, arguments.seconds, not arguments.no_compile)
+    rows = run_all(arguments.path, names, arguments.on, arguments.seconds, not arguments.no_compile)
     print(table(rows))
     if arguments.json:
         write_results(arguments.json, rows)

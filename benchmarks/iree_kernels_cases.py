@@ -60,8 +60,20 @@ def _gpt() -> Case:
     return _half(Case(Gpt(), (torch.randint(0, 2048, (4, 256)),)))
 
 
+class Norm(nn.Module):
+    """Rows over their root mean square, as Llama's layers have it."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-6) * self.weight
+
+
+CPU, CUDA = "cpu", "cuda"
 _SHARED = {name: made for name, made in deploy_models.CASES.items() if name != "dynamic_batch"}
-CASES: Mapping[str, Callable[[], Case]] = {
+_ON_CUDA: Mapping[str, Callable[[], Case]] = {
     **_SHARED,
     "chain_16m": lambda: Case(Chain(), (_normal(16 * 2**20),)),
     "attention-f16": _attention,
@@ -71,8 +83,23 @@ CASES: Mapping[str, Callable[[], Case]] = {
 }
 
 
-def case(name: str) -> Case:
+_ON_CPU: Mapping[str, Callable[[], Case]] = {
+    "softmax_1024": lambda: Case(deploy_models.Softmax(), (_normal(1024, 1024),)),
+    "softmax_1021": lambda: Case(deploy_models.Softmax(), (_normal(1024, 1021),)),
+    "softmax_1024-bf16": lambda: Case(deploy_models.Softmax(), (_normal(1024, 1024, dtype=torch.bfloat16),)),
+    "softmax_64": lambda: Case(deploy_models.Softmax(), (_normal(8192, 64),)),
+    "layer_norm_1024": lambda: Case(nn.LayerNorm(1024), (_normal(1024, 1024),)),
+    "layer_norm_768": lambda: Case(nn.LayerNorm(768), (_normal(8, 128, 768),)),
+    "rms_norm_1024": lambda: Case(Norm(1024), (_normal(1024, 1024),)),
+    "tiny_mlp-f32": _SHARED["tiny_mlp-f32"],
+    "transformer_block": _SHARED["transformer_block"],
+    "gpt2_like": lambda: Case(Gpt(), (torch.randint(0, 2048, (4, 256)),)),
+}
+CASES: Mapping[str, Mapping[str, Callable[[], Case]]] = {CUDA: _ON_CUDA, CPU: _ON_CPU}
+
+
+def case(name: str, on: str) -> Case:
     """A case by name, its weights and inputs drawn from seed 0."""
     torch.manual_seed(0)
-    made = CASES[name]()
+    made = CASES[on][name]()
     return Case(made.module.eval(), made.inputs, made.dynamic_shapes)
