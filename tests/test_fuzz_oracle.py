@@ -90,3 +90,12 @@ def test_what_is_below_the_smallest_number_may_be_zero() -> None:
     assert expected.eager[0].tolist() == [0.0, 0.0]
     assert judge(expected, expected.eager).ok
     assert not judge(expected, [torch.tensor([0.0, 1e-3])]).ok
+
+
+def test_a_product_that_overflows_before_its_small_factors_decides_nothing() -> None:
+    factors = InputSpec("x0", (2, 4), "float32", literal=(1e30, 1e30, 1e-30, 1e-30, 1e30, 1e30, 2.0, 3.0))
+    spec = GraphSpec((factors,), (Call("v0", "product", ("x0",), (("dim", 1),)),), ("v0",))
+    expected = expect(spec)
+    assert undecided(expected)[0].tolist() == [True, False]
+    assert judge(expected, [torch.tensor([float("nan"), float("inf")])]).ok
+    assert not judge(expected, [torch.tensor([1.0, 1.0])]).ok

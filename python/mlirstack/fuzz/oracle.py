@@ -8,15 +8,18 @@ to the tolerance of :mod:`mlirstack.compare.accuracy`.
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from mlirstack.compare.accuracy import TOLERANCES, compare_leaf, smallest_spacing
+from mlirstack.frontend.half import accumulation
 from mlirstack.fuzz.operations import Rounding, evaluate, table
 from mlirstack.fuzz.spec import Call, GraphSpec
 from mlirstack.fuzz.values import is_inexact, tensor_of, widened
@@ -161,7 +164,21 @@ def _evaluate_precisely(
         call = Call(call.name, call.op, call.operands, (("dtype", "float64"),))
     result = widened(evaluate(call, given))
     first = given[call.operands[0]]
+    if generator is not None and call.op == "product" and is_inexact(kind):
+        result = torch.where(_depends_on_order(first, kind, dict(call.options)["dim"]), math.nan, result)
     return result if generator is None else _rounded(result, first, kind, rounding, generator)
+
+
+def _depends_on_order(factors: Tensor, kind: torch.dtype, dim: Any) -> Tensor:
+    """Products along ``dim`` that one order takes beyond the largest number, where small factors still are to come.
+
+    The product is then infinite, and NaN where the small factors have met before and made a zero.
+    """
+    sizes = factors.abs().log2().masked_fill(~factors.isfinite(), 0.0)
+    large, small = sizes.clamp(min=0.0).sum(dim), sizes.clamp(max=0.0).sum(dim)
+    limits = torch.finfo(accumulation(kind))
+    overflows, underflows = large > math.log2(limits.max), small < math.log2(limits.smallest_normal)
+    return (overflows & (small < 0)) | (underflows & (large > 0) & small.isfinite())
 
 
 def _rounded(
