@@ -33,12 +33,12 @@ from mlirstack.frontend.integers import add_integer_decompositions
 from mlirstack.frontend.norms import add_norm_decompositions
 from mlirstack.frontend.ordering import add_ordering_decompositions
 from mlirstack.frontend.prims import add_prim_decompositions
-from mlirstack.frontend.recurrent import add_recurrent_decompositions
 from mlirstack.frontend.real_division import add_real_division_decompositions
+from mlirstack.frontend.recurrent import add_recurrent_decompositions
 from mlirstack.frontend.table import Decomposition, extend
 from mlirstack.frontend.transposed import add_transposed_decompositions
-
 from mlirstack.frontend.unsigned import add_unsigned_decompositions, compared_with
+
 aten = torch.ops.aten
 
 # Eager accumulates, or evaluates a formula of several steps, in float32; the dialects below would stay in half precision.
@@ -103,11 +103,11 @@ def decomposition_table() -> dict[Any, Decomposition]:
     add_ordering_decompositions(table)
     add_prim_decompositions(table)
     add_recurrent_decompositions(table)
-    table.update(
-        {
     add_real_division_decompositions(table)
     add_bilinear_decompositions(table)
     add_unsigned_decompositions(table)
+    table.update(
+        {
             aten.var.correction: _var,
             aten.var_mean.correction: _var_mean,
             aten.std.correction: _std,
@@ -115,9 +115,9 @@ def decomposition_table() -> dict[Any, Decomposition]:
             aten.scaled_dot_product_attention.default: scaled_dot_product_attention,
             aten.isfinite.default: _isfinite,
             aten.reciprocal.default: _reciprocal,
+            aten.roll.default: _roll,
             aten.threshold_backward.default: _threshold_backward,
             aten._trilinear.default: _trilinear,
-            aten.roll.default: _roll,
             aten.conv_tbc.default: _conv_tbc,
             aten.upsample_nearest1d.vec: _upsample_nearest,
             aten.upsample_nearest2d.vec: _upsample_nearest,
@@ -142,10 +142,10 @@ def _comparison(with_tensor: Any) -> Decomposition:
     def decomposition(x: Tensor, number: float) -> Any:
         if not isinstance(number, (int, float)) or not (x.is_floating_point() or x.dtype == torch.uint8):
             return NotImplemented
-        return with_tensor(x, torch.full((), number, dtype=x.dtype, device=x.device))
-
         if x.dtype == torch.uint8:
             return with_tensor(*compared_with(x, number))
+        return with_tensor(x, torch.full((), number, dtype=x.dtype, device=x.device))
+
     return decomposition
 
 
@@ -252,8 +252,6 @@ def _upsample_nearest(x: Tensor, output_size: Sequence[int] | None, scale_factor
 # ------------------------------------------------------------- ops that torch or torch-mlir gives a wrong shape or dtype
 
 
-def _threshold_backward(gradient: Tensor, x: Tensor, threshold: float) -> Tensor:
-    """The gradient where ``x`` is above the threshold; torch's metadata misses the promotion of mixed dtypes."""
 def _roll(x: Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> Any:
     """Turned by less than a whole turn, forwards; torch-mlir's conversion takes any other number for a place."""
     if not dims:
@@ -265,6 +263,8 @@ def _roll(x: Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> Any:
     return aten.roll.default(x, [shift % max(size, 1) for shift, size in zip(shifts, sizes, strict=True)], dims)
 
 
+def _threshold_backward(gradient: Tensor, x: Tensor, threshold: float) -> Tensor:
+    """The gradient where ``x`` is above the threshold; torch's metadata misses the promotion of mixed dtypes."""
     return torch.where(x <= threshold, 0, gradient).to(torch.result_type(gradient, x))
 
 
