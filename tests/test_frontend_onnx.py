@@ -183,6 +183,18 @@ def test_operators_that_cannot_be_lowered_are_named_with_their_nodes(
     assert found == refused
 
 
+def test_the_first_operator_that_a_later_step_cannot_lower_is_named(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Abs", ["x"], ["a"], name="size"),
+        helper.make_node("CumSum", ["a", "axis"], ["c"], name="scan"),
+        helper.make_node("Neg", ["c"], ["y"], name="minus"),
+    ]
+    axis = value("axis", dtype=INT64)  # an argument: which axis it is, is known in the call only
+    path = saved(tmp_path, model(nodes, [value("x", 4, 3), axis], [value("y", 4, 3)], []))
+    with pytest.raises(UnsupportedError, match=r"onnx.CumSum.*of node 'scan'.*has no lowering in pass 'convert-torch-to"):
+        ms.lower(path)
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [

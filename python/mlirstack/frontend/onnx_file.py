@@ -12,6 +12,8 @@ from typing import Any
 
 from mlirstack.errors import MissingDependencyError, UsageError
 
+# torch-mlir has no conversion of these; ONNX says in other operators what they are.
+_WRITTEN_OUT = ("Attention", "CausalConvWithState")
 OLDEST_OPSET = 13  # older models are converted to it: shapes and axes became operands there
 _LARGEST = 2**31 - 1  # bytes of one protocol buffer message
 
@@ -94,6 +96,9 @@ def _checked(onnx: Any, path: Path, model: Any) -> Any:
         onnx.checker.check_model(model)
         if model.functions:
             model = onnx.inliner.inline_local_functions(model)
+        model = onnx.inliner.inline_selected_functions(
+            model, [("", name) for name in _WRITTEN_OUT], inline_schema_functions=True
+        )
         if _opset(model) < OLDEST_OPSET:
             model = onnx.version_converter.convert_version(model, OLDEST_OPSET)
         return onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=True)

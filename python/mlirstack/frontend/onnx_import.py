@@ -106,7 +106,7 @@ def first_failing_operator(module: Any, routes: Sequence[Route]) -> tuple[str, S
 
     What stands before an operator stays: many conversions read the constants that lead to it.
     """
-    operators = [op for op in function(module, ENTRY).entry_block.operations if is_onnx(op)]
+    operators = [op for op in _operations(function(module, ENTRY)) if is_onnx(op)]
 
     def fails(count: int) -> StageError | None:
         return failure(functools.partial(_beginning, module, count), routes)
@@ -116,14 +116,19 @@ def first_failing_operator(module: Any, routes: Sequence[Route]) -> tuple[str, S
     return None if error is None else (_described(operators[position]), error)
 
 
+def _operations(entry: Any) -> list[Any]:
+    # As plain operations: those of the torch dialect have properties of their own, "name" among them.
+    return [op.operation for op in entry.entry_block.operations]
+
+
 def _beginning(module: Any, count: int) -> Any:
     """A copy of ``module`` that ends after its first ``count`` operators of ONNX, and returns what the last one gives."""
     copy = clone_module(module)
     entry = function(copy, ENTRY)
-    operations = list(entry.entry_block.operations)
+    operations = _operations(entry)
     last = [op for op in operations if is_onnx(op)][count - 1]
     for op in reversed(operations[operations.index(last) + 1 :]):
-        op.operation.erase()
+        op.erase()
     with copy.context, ir.Location.unknown():
         with ir.InsertionPoint(entry.entry_block):
             dialect("func").ReturnOp(list(last.results))
