@@ -314,3 +314,17 @@ def test_every_candidate(name: str, arch: str) -> None:
             (result,) = run_plan(module, inputs)
             error = float((torch.from_numpy(result.astype("float64")) - expected).norm() / expected.norm())
             assert error < TOLERANCE[problem.dtype], f"{choice}: relative error {error:.1e}"
+
+
+@pytest.mark.parametrize("element", [F32, BF16])
+def test_an_operand_of_the_epilogue_that_does_not_vary_with_all_loops_of_the_rows(element: torch.dtype) -> None:
+    """Heads of a group share their keys, so that their rows are one index; each head has the mask of all."""
+    query, key, mask = torch.randn(2, 4, 6, 16), torch.randn(2, 6, 16), torch.randn(6, 6)
+    given = tuple(tensor.to(element) for tensor in (query, key, mask))
+
+    def scores(q: Tensor, k: Tensor, m: Tensor) -> Tensor:
+        return q @ k.unsqueeze(1).transpose(-2, -1) + m
+
+    (result,) = emulate(scores, *given).results
+    expected = scores(*(tensor.double() for tensor in given))
+    assert (result.double() - expected).norm() / expected.norm() < TOLERANCE[element]

@@ -238,8 +238,10 @@ class Tile:
 
     def _offset(self, access: Access, row: Int, column: Int) -> Int:
         wide = access.tensor.count >= _MAX_OFFSET
-        parts = [self._part(digits, axis, wide) for digits, axis in zip(access.batches, self._batch_axes(), strict=True)]
-        parts += [self._part(access.rows, row, wide), self._part(access.columns, column, wide)]
+        sizes = self._contraction
+        axes = zip(access.batches, self._batch_axes(), sizes.batches, strict=True)
+        parts = [self._part(digits, axis, size, wide) for digits, axis, size in axes]
+        parts += [self._part(access.rows, row, sizes.m, wide), self._part(access.columns, column, sizes.n, wide)]
         present = [part for part in parts if part is not None]
         if not present:
             return self._kernel.integer(0, self._kernel.i64 if wide else None)
@@ -248,17 +250,17 @@ class Tile:
             total = total + part
         return total
 
-    def _part(self, digits: Digits, index: Int, wide: bool) -> Int | None:
-        """What one index adds to an offset, in elements."""
+    def _part(self, digits: Digits, index: Int, size: int, wide: bool) -> Int | None:
+        """What one index, below ``size``, adds to an offset, in elements."""
         if not digits:
             return None
         key = (digits, index, wide)
         if key not in self._parts:
             terms = []
-            for position, digit in enumerate(digits):
+            for digit in digits:
                 value = index // digit.divisor
-                if position:
-                    value = value % digit.size  # the outermost digit is bounded by the index itself
+                if digit.divisor * digit.size < size:  # else the digit is bounded by the index itself
+                    value = value % digit.size
                 terms.append((value.wide() if wide else value) * digit.stride)
             total = terms[0]
             for term in terms[1:]:
