@@ -13,6 +13,7 @@ from mlirstack.pipeline.runner import run_steps
 from mlirstack.pipeline.step import Pass, Step
 from mlirstack.schedules.contractions import contraction
 from mlirstack.schedules.cpu.contraction import packed_loops
+from mlirstack.schedules.cpu.direct import direct_loops
 from mlirstack.schedules.cpu.loops import cut
 from mlirstack.schedules.cpu.packing import PackContractions
 from mlirstack.schedules.cpu.register_tile import Registers, RegisterTile, register_tile
@@ -138,28 +139,65 @@ def test_rows_that_no_tile_divides_are_cut() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "mark", "packs"), [(4, "", False), (4, "{mlirstack.prepared = 0 : i64}", True), (8, "", True)]
+    ("rows", "mark", "packs"), [(15, "", False), (4, "{mlirstack.prepared = 0 : i64}", True), (16, "", True)]
 )
 def test_a_copy_of_b_must_pay(rows: int, mark: str, packs: bool) -> None:
     module = lower(matmul(rows, 64, 64, mark=mark), PackContractions(256), *CLEAN)
     assert any(packed_loops(op) for op in linalg_ops(module)) == packs
 
 
-def test_a_transpose_of_b_is_part_of_the_copy_into_panels() -> None:
-    plain, turned = "tensor<50x96xf32>", "tensor<96x50xf32>"
+def linear(rows: int, columns: int, sums: int) -> str:
+    """As :func:`matmul`, of a B that lies as ``[columns, sums]`` and is transposed first, as weights are."""
+    plain, turned = f"tensor<{sums}x{columns}xf32>", f"tensor<{columns}x{sums}xf32>"
     transpose = f"""
       %d = tensor.empty() : {plain}
-      %t = linalg.generic {{indexing_maps = [affine_map<(k, n) -> (n, k)>, affine_map<(k, n) -> (k, n)>],
+      %turned = linalg.generic {{indexing_maps = [affine_map<(k, n) -> (n, k)>, affine_map<(k, n) -> (k, n)>],
                             iterator_types = ["parallel", "parallel"]}} ins(%b : {turned}) outs(%d : {plain}) {{
         ^bb0(%x: f32, %out: f32):
           linalg.yield %x : f32 }} -> {plain}
       %zero ="""
-    text = matmul(64, 96, 50).replace(f"%b: {plain}", f"%b: {turned}").replace("%zero =", transpose)
-    module = lower(text.replace("ins(%a, %b", "ins(%a, %t"), PackContractions(256), *CLEAN)
-    copy, product = [op for op in linalg_ops(module) if op.name == "linalg.generic"]
+    text = matmul(rows, columns, sums, epilogue=True).replace(f"%b: {plain}", f"%b: {turned}")
+    return text.replace("%zero =", transpose).replace("ins(%a, %b", "ins(%a, %turned")
+
+
+def test_a_transpose_of_b_is_part_of_the_copy_into_panels() -> None:
+    module = lower(linear(64, 96, 50), PackContractions(256), *CLEAN)
+    copy, product, _ = [op for op in linalg_ops(module) if op.name == "linalg.generic"]
     assert copy.shape == (6, 50, 16)
     assert copy.inputs[0].dims == (0, 2, 1), "from [panel, column, sum], as B lies in memory"
     assert packed_loops(product) is not None
+
+
+@pytest.mark.parametrize(
+    ("rows", "partial"),
+    [(1, "vector<8x16xf32>"), (4, "vector<4x6x16xf32>"), (7, "vector<7x4x16xf32>"), (64, "vector<4x6x16xf32>")],
+)
+def test_few_rows_read_a_transposed_b_as_it_lies(rows: int, partial: str) -> None:
+    """No copy: dot products, as many at once as registers hold, each a vector along the summation."""
+    steps = (PackContractions(512), *CLEAN)
+    product, _ = [op for op in linalg_ops(lower(linear(rows, 96, 256), *steps)) if op.name == "linalg.generic"]
+    assert [operand.shape for operand in product.inputs] == [(rows, 256), (96, 256)]
+    vectors = lower(linear(rows, 96, 256), *steps, TileKernels(512), *CLEAN, VectorizeKernels())
+    carried = [str(loop.results[0].type) for loop in walk(vectors) if loop.name == "scf.for"]
+    assert [kind for kind in carried if kind.startswith("vector")] == [partial]
+
+
+def test_few_rows_keep_their_results_in_registers_while_rows_of_b_pass() -> None:
+    vectors = lower(matmul(4, 256, 64), PackContractions(512), *CLEAN, TileKernels(512), *CLEAN, VectorizeKernels())
+    carried = [str(loop.results[0].type) for loop in walk(vectors) if loop.name == "scf.for"]
+    assert [kind for kind in carried if kind.startswith("vector")] == ["vector<4x64xf32>"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "tile"),
+    [(1, 1024, (1, 8)), (7, 1024, (7, 4)), (16, 1024, (4, 4)), (13, 333, (13, 1)), (5, 7, (1, 7))],
+)
+def test_tiles_of_dot_products_divide_the_result(rows: int, columns: int, tile: tuple[int, int]) -> None:
+    module = lower(linear(rows, columns, 256), PackContractions(512), *CLEAN)
+    loops = direct_loops(next(op for op in linalg_ops(module) if contraction(op)), 512)
+    assert loops is not None and loops.dots
+    assert (loops.tile_rows, loops.tile_columns) == tile
+    assert columns % loops.block == 0 and loops.block % loops.tile_columns == 0
 
 
 def test_the_inner_loop_is_one_contraction_over_a_register_tile() -> None:

@@ -15,13 +15,17 @@ from mlirstack.bindings import dialect, ir
 from mlirstack.ir.ops import functions
 from mlirstack.pipeline.step import PythonPass
 from mlirstack.schedules.contractions import Contraction, Widening, contraction
+from mlirstack.schedules.cpu.direct import reads_in_place
 from mlirstack.schedules.cpu.machine import HOST, vector_bits
 from mlirstack.schedules.cpu.register_tile import Registers, RegisterTile, register_tile
 from mlirstack.schedules.cpu.tile_shape import BodyCopy, Loop, Tiling, fill_of, generic, pad_end, retile_elementwise
 from mlirstack.schedules.linalg_ops import Operand, coefficient, expression_loops, linalg_op
 
 _FIXED = ("mlirstack.parameter", "mlirstack.prepared")
-_MIN_ROWS = 8  # below that a copy of B costs more than it saves
+# Rows below which a copy of B costs more than it saves: of a B that has to be turned, of one whose rows are those of the
+# panels, and of one that is read as it lies, by dot products of so many elements, whose rows begin at so many bits.
+_MIN_ROWS_TURNED, _MIN_ROWS, _MIN_ROWS_OF_DOTS = 8, 16, 512
+_MIN_SUMS, _ALIGNMENT = 256, 256
 _MIN_COLUMNS = 4  # less than that leaves most of a register empty
 _MIN_WORK = 1 << 12  # multiplications below which nothing is worth a reshape
 
@@ -45,6 +49,25 @@ class PackContractions(PythonPass):
                     found = contraction(linalg_op(op))
                     if found is not None and is_worth_packing(found):
                         pack(found, vector_bits(self.vector_bits))
+                    elif found is not None:
+                        read_in_place(found)
+
+
+def read_in_place(found: Contraction) -> None:
+    """Read the source of a transposed right-hand side, where that leaves both operands contiguous along the summation."""
+    source = replace(found, rhs=untransposed(found.rhs))
+    if source.rhs.value == found.rhs.value or not reads_in_place(source):
+        return
+    old = found.op
+    order = [found.lhs.value, source.rhs.value] if found.lhs is old.inputs[0] else [source.rhs.value, found.lhs.value]
+    lhs, rhs = (ir.AffineMap.get(len(old.sizes), 0, list(o.expressions)) for o in (found.lhs, source.rhs))
+    maps = [lhs, rhs] if found.lhs is old.inputs[0] else [rhs, lhs]
+    out = ir.AffineMap.get(len(old.sizes), 0, list(found.out.expressions))
+    kinds = ["reduction" if d in old.reductions else "parallel" for d in range(len(old.sizes))]
+    with ir.InsertionPoint(old.op), old.op.location:
+        result = generic(order, found.out.value, [*maps, out], kinds, BodyCopy(old))
+    old.op.results[0].replace_all_uses_with(result)
+    old.op.erase()
 
 
 def is_worth_packing(found: Contraction) -> bool:
@@ -56,7 +79,18 @@ def is_worth_packing(found: Contraction) -> bool:
     rows = 1
     for d in found.rows:
         rows *= found.op.shape[d]
-    return rows >= _MIN_ROWS or is_fixed(found.rhs.value)
+    if is_fixed(found.rhs.value):
+        return True
+    return rows >= _rows_worth_a_copy(found)
+
+
+def _rows_worth_a_copy(found: Contraction) -> int:
+    source = untransposed(found.rhs)
+    if not reads_in_place(replace(found, rhs=source)):
+        return _MIN_ROWS if source.dims[-1] == found.columns[-1] else _MIN_ROWS_TURNED
+    length = found.op.shape[found.sums[0]]
+    is_long = length >= _MIN_SUMS and length * source.element.width % _ALIGNMENT == 0
+    return _MIN_ROWS_OF_DOTS if is_long else _MIN_ROWS_TURNED
 
 
 def is_fixed(value: Any) -> bool:

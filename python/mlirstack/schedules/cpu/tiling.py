@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 from mlirstack.pipeline.step import Schedule
 from mlirstack.schedules.cpu.contraction import CacheBlocks, PackedLoops, block_sizes, packed_loops, tile_packed
+from mlirstack.schedules.cpu.direct import direct_loops, tile_direct
 from mlirstack.schedules.cpu.fusion import FusionPlan, plan_fusion
 from mlirstack.schedules.cpu.loops import NestPlan, Unrolling, is_better_flat, lanes, plan_nest, split_nest, tile_nest
 from mlirstack.schedules.cpu.machine import HOST, vector_bits
@@ -50,6 +51,7 @@ def tile_kernel(script: Script, symbol: str, kind: str, ops: Sequence[LinalgOp],
     unrolling = Unrolling()
     plans = [plan_nest(op, bits, unrolling) for op in ops]
     packed = [(i, loops) for i, op in enumerate(ops) if (loops := packed_loops(op))]
+    direct = [(i, in_place) for i, op in enumerate(ops) if (in_place := direct_loops(op, bits))]
     if not any(plans) and not packed:
         return
     script.comment(f"@{symbol}: {kind}")
@@ -58,6 +60,8 @@ def tile_kernel(script: Script, symbol: str, kind: str, ops: Sequence[LinalgOp],
     fusion = plan_fusion(ops)
     if len(packed) == 1:
         _tile_contraction(script, function, symbol, ops, handles, fusion, packed[0], bits, unrolling)
+    elif len(direct) == 1 and not packed:
+        tile_direct(script, function, symbol, ops, handles, fusion, direct[0], bits)
     elif fusion and plans[fusion.terminal]:
         _tile_fused(script, function, symbol, ops, handles, fusion, bits, unrolling)
     else:
