@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from mlirstack.fuzz.generate import SeedChoices, result_of
 from mlirstack.fuzz.op_integers import OPERATIONS as INTEGER_OPERATIONS
-from mlirstack.fuzz.operations import FLOATS, Arguments, Operation, Picker, table
+from mlirstack.fuzz.operations import FLOATS, Arguments, Picker, table
 from mlirstack.fuzz.spec import GraphSpec, InputSpec, without_dead_code
 
 DTYPES = ("float32", "float64", "float16", "bfloat16", "int8", "uint8", "int16", "int32", "int64", "bool", "complex64")
@@ -61,63 +61,79 @@ CASES = (
 FEW_CASES = ("scalar", "matrix", EMPTY, "long", "permuted", "special values")
 
 
+@dataclass(frozen=True)
+class Draw:
+    """What an operation's rule picked where the operands are of dtype ``stand_in``; the first input is the case's own."""
+
+    arguments: Arguments
+    inputs: tuple[InputSpec, ...]
+    stand_in: str
+
+
 @functools.cache
 def graphs(op: str, dtype: str) -> dict[str, GraphSpec]:
     """The graphs of ``op`` with operands of ``dtype``, by the name of their case; none where eager does not take it."""
-    operation = table()[op]
-    if operation in INTEGER_OPERATIONS and dtype in INEXACT:
+    if table()[op] in INTEGER_OPERATIONS and dtype in INEXACT:
         return {}
-    drawn = ((case.name, _drawn(operation, dtype, case)) for case in CASES if dtype in ALL_CASES or case.name in FEW_CASES)
-    found = {name: graph for name, graph in drawn if graph is not None}
+    found: dict[str, GraphSpec] = {}
+    for case in CASES:
+        if dtype not in ALL_CASES and case.name not in FEW_CASES:
+            continue
+        if dtype == "complex64" and case.values == "special":
+            continue  # eager's own answer there depends on how its loops are vectorised
+        tried = (_graph(op, draw, dtype) for draw in _draws(op, case))
+        graph = next((graph for graph in tried if graph is not None), None)
+        if graph is not None:
+            found[case.name] = graph
     return found if set(found) - {EMPTY} else {}  # what eager takes where there is nothing to compute is not taken
 
 
-def _drawn(operation: Operation, dtype: str, case: Case) -> GraphSpec | None:
-    if dtype == "complex64" and case.values == "special":
-        return None  # eager's own answer there depends on how its loops are vectorised
+@functools.cache
+def _draws(op: str, case: Case) -> tuple[Draw, ...]:
+    """For each stand-in the first draw that eager takes in it."""
+    found = (_first(op, case, stand_in) for stand_in in _STAND_INS)
+    return tuple(draw for draw in found if draw is not None)
+
+
+def _first(op: str, case: Case, stand_in: str) -> Draw | None:
     for shape in case.shapes:
-        for stand_in in _STAND_INS:
-            for attempt in range(_ATTEMPTS):
-                source = SeedChoices(random.Random(f"{operation.name}/{case.name}/{shape}/{stand_in}/{attempt}"))
-                graph = _graph(operation, _picker(source, shape, stand_in, case), dtype, case)
-                if graph is not None:
-                    return graph
+        for attempt in range(_ATTEMPTS):
+            source = SeedChoices(random.Random(f"{op}/{case.name}/{shape}/{stand_in}/{attempt}"))
+            picker = Picker(source, [], _SIZES, stand_in)
+            picker.fresh(shape, stand_in, parameter=False)
+            picker.inputs[0] = replace(picker.inputs[0], layout=case.layout, values=case.values)
+            arguments = table()[op].pick(picker)
+            if arguments is None or picker.values[0] not in arguments.operands:
+                continue
+            draw = Draw(arguments, tuple(picker.inputs), stand_in)
+            if _graph(op, draw, stand_in) is not None:
+                return draw
     return None
 
 
-def _picker(source: SeedChoices, shape: tuple[int, ...], stand_in: str, case: Case) -> Picker:
-    picker = Picker(source, [], _SIZES, stand_in)
-    picker.fresh(shape, stand_in, parameter=False)
-    picker.inputs[0] = replace(picker.inputs[0], layout=case.layout, values=case.values)
-    return picker
-
-
-def _graph(operation: Operation, picker: Picker, dtype: str, case: Case) -> GraphSpec | None:
-    """The graph of one draw; None where its rule does not take the first operand, or eager does not take the dtype."""
-    arguments = operation.pick(picker)
-    if arguments is None or picker.values[0] not in arguments.operands:
-        return None
-    replaced = _replaced(arguments, dtype, picker.main_dtype)
+def _graph(op: str, draw: Draw, dtype: str) -> GraphSpec | None:
+    """The graph of a draw with ``dtype`` in the place of what stood in for it; None where eager does not take it."""
+    replaced = _replaced(draw, dtype)
     if replaced is None:
         return None
-    inputs = tuple(_with_dtype(spec, replaced, dtype, case) for spec in picker.inputs)
+    inputs = tuple(_with_dtype(spec, replaced, dtype) for spec in draw.inputs)
     kinds = {spec.name: spec.dtype for spec in inputs}
-    operands = tuple(replace(value, dtype=kinds[value.name]) for value in arguments.operands)
-    call = Arguments(operands, arguments.options).call("v0", operation.name)
+    operands = tuple(replace(value, dtype=kinds[value.name]) for value in draw.arguments.operands)
+    call = Arguments(operands, draw.arguments.options).call("v0", op)
     if result_of(call, operands) is None:
         return None
     return without_dead_code(GraphSpec(inputs, (call,), ("v0",)))
 
 
-def _replaced(arguments: Arguments, dtype: str, stand_in: str) -> str | None:
-    """Which of the operands' dtypes ``dtype`` takes the place of: that of numbers where there are any, else the main one."""
-    found = {value.dtype for value in arguments.operands}
+def _replaced(draw: Draw, dtype: str) -> str | None:
+    """Which of the operands' dtypes ``dtype`` takes the place of: that of real numbers where there are any."""
+    found = {value.dtype for value in draw.arguments.operands}
     if "float32" in found:
         return "float32"
-    return stand_in if stand_in in found and not (stand_in == "int64" and dtype in INEXACT) else None
+    return draw.stand_in if draw.stand_in in found and not (draw.stand_in == "int64" and dtype in INEXACT) else None
 
 
-def _with_dtype(spec: InputSpec, replaced: str, dtype: str, case: Case) -> InputSpec:
+def _with_dtype(spec: InputSpec, replaced: str, dtype: str) -> InputSpec:
     if spec.dtype != replaced:
         return spec
     return replace(spec, dtype=dtype, values="normal" if dtype == "complex64" and spec.values == "special" else spec.values)
