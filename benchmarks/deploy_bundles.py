@@ -12,6 +12,7 @@ import argparse
 import json
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -47,9 +48,10 @@ def build_all(directory: Path, targets: list[str], names: list[str]) -> None:
         print(f"{name}: {report.size} bytes in {report.seconds:.1f} s ({code})", flush=True)
 
 
-def run_all(directory: Path, names: list[str], device: str | None, seconds: float, compiled: bool) -> list[dict[str, Any]]:
-    """Verify and time each bundle; a line of the table as soon as it is known."""
-    rows = []
+def run_all(
+    directory: Path, names: list[str], device: str | None, seconds: float, compiled: bool
+) -> Iterator[dict[str, Any]]:
+    """Verify and time each bundle; a row of the table as soon as it is known."""
     for name in (n for n in names if (directory / n).is_dir()):
         started = time.perf_counter()
         report = verify(directory / name, device=device)
@@ -62,9 +64,8 @@ def run_all(directory: Path, names: list[str], device: str | None, seconds: floa
         except MlirstackError as error:
             row["error"] = error.message
         row["seconds"] = round(time.perf_counter() - started, 1)
-        rows.append(row)
         print(json.dumps(row), flush=True)
-    return rows
+        yield row
 
 
 def _plain(report: BenchReport, result: Benched) -> dict[str, Any]:
@@ -99,9 +100,11 @@ def main() -> None:
     if arguments.what == "build":
         build_all(arguments.directory, arguments.targets.split(","), names)
         return
-    rows = run_all(arguments.directory, names, arguments.device, arguments.seconds, not arguments.no_compile)
-    if arguments.json:
-        write_results(arguments.json, rows)
+    rows = []
+    for row in run_all(arguments.directory, names, arguments.device, arguments.seconds, not arguments.no_compile):
+        rows.append(row)
+        if arguments.json:  # at once: a run that is cut short keeps what it has
+            write_results(arguments.json, rows)
     sys.exit(0 if all(row["verified"] and "error" not in row for row in rows) else 1)
 
 
