@@ -254,3 +254,14 @@ def test_constants_of_uint8_may_be_results() -> None:
         "product": lambda x: torch.tensor(100, dtype=torch.uint8).expand(4) * 3,
     }
     assert_as_eager(programs, torch.tensor([1, 200, 3, 0], dtype=torch.uint8))
+
+
+def test_the_norm_of_a_single_number_is_its_magnitude() -> None:
+    x = torch.tensor([[3e30], [-INF], [NAN], [-1e-30]])
+    programs = {
+        "kept": lambda x: torch.linalg.vector_norm(x, 2, (1,), keepdim=True),
+        "dropped": lambda x: torch.linalg.vector_norm(x, 3, 1),
+        "of none": lambda x: torch.linalg.vector_norm(x[0, 0]),
+        "of several": lambda x: torch.linalg.vector_norm(x[3:].T, 1),
+    }
+    assert_as_eager(programs, x)

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from mlirstack.frontend.half import HALF, accumulation
+from mlirstack.frontend.table import extend
 
 aten = torch.ops.aten
 
@@ -35,8 +36,19 @@ def add_norm_decompositions(table: dict[Any, Callable[..., Any]]) -> None:
             aten._native_batch_norm_legit_no_training.default: _batch_norm_no_training,
         }
     )
+    extend(table, aten.linalg_vector_norm.default, _norm_of_one)
     for op in _BATCH_NORMS:
         table[op] = _with_rounded_statistics(table.get(op))
+
+
+def _norm_of_one(
+    x: Tensor, ord: float = 2, dim: Sequence[int] | None = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+) -> Any:
+    """The norm of single numbers is their magnitude, as in eager: their squares may be infinite, or zero."""
+    axes = list(dim) if dim else list(range(x.dim()))
+    if ord == 0 or dtype is not None or any(not isinstance(x.shape[axis], int) or x.shape[axis] != 1 for axis in axes):
+        return NotImplemented
+    return x.abs() if keepdim or not axes else x.abs().squeeze(axes)
 
 
 def _layer_norm(
