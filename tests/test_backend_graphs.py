@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from backend_models import CASES, TRAINED, Call, Counter, check_against_eager, linear, losses_of_training, rows
+from backend_models import CASES, TRAINED, Call, Case, Counter, check_against_eager, linear, losses_of_training, rows
 from torch import nn
 from torch._dynamo.utils import counters
 from torch.nn import functional
@@ -53,6 +53,15 @@ def test_training_step(name: str, dynamic: bool) -> None:
     model = case.model()
     eager = copy.deepcopy(model)
     check_against_eager(case, torch.compile(model, backend=mlirstack, dynamic=dynamic, fullgraph=True), eager)
+    assert statuses() == [("forward", "compiled"), ("backward", "compiled")]
+
+
+def test_recurrent_layers_arrive_as_their_cells() -> None:
+    """Where Dynamo lets them through; the fused layer that eager calls on a CPU has no lowering."""
+    case = Case(lambda: Call(lambda m, x: m.lstm(x)[0], lstm=nn.LSTM(8, 6)), lambda: (torch.randn(3, 2, 8),))
+    model = case.model()
+    with torch._dynamo.config.patch(allow_rnn=True):
+        check_against_eager(case, torch.compile(model, backend=mlirstack, fullgraph=True), copy.deepcopy(model))
     assert statuses() == [("forward", "compiled"), ("backward", "compiled")]
 
 

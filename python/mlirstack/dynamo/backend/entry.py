@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import torch
 from torch import fx
 
 from mlirstack.dynamo.backend.compile_graph import GraphFunction, compile_graph, why
@@ -92,8 +93,9 @@ def _through_aot_autograd(module: fx.GraphModule, example_inputs: Sequence[Any],
         decompositions=decomposition_table(),
         partition_fn=min_cut_rematerialization_partition,
     )
-    # Attention arrives as matrix products and a softmax: the fused operations have no lowering, and no backward one.
-    with sdpa_kernel(SDPBackend.MATH):
+    # Attention arrives as matrix products and a softmax, and an LSTM as its cells: the fused operations have no lowering,
+    # and no backward one.
+    with sdpa_kernel(SDPBackend.MATH), torch.backends.mkldnn.flags(enabled=False):
         return through(module, list(example_inputs))
 
 
