@@ -34,7 +34,8 @@ ROWS = "mlirstack.rows"
 
 LEAST_POINTS = 32  # of a row; on rows of 24 IREE's code takes half the time
 MOST_SCRATCH = 1 << 18  # bytes of a row's intermediate values, which lie on the stack of a worker
-_POLICY = Policy(several_results=True, any_size=True)
+# One result: what is used elsewhere as well, as a residual sum is, had better be the epilogue of what IREE computes before it.
+_POLICY = Policy(any_size=True)
 # What machines have instructions for; anything else would be a call, and IREE links no library.
 _INSTRUCTIONS = frozenset({"absf", "absi", "ceil", "copysign", "floor", "fma", "roundeven", "rsqrt", "sqrt", "trunc"})
 _EXPONENTS = (0.5, 1.0, 2.0, 3.0, 4.0)  # that powers are multiplied out for
