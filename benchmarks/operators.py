@@ -78,9 +78,11 @@ class OperatorJudge:
 
 
 def _groups(names: list[str], route: str) -> list[list[str]]:
-    """Names of graphs that are compiled together; where a route may refuse all, the last one goes first."""
-    groups = [names] if route == "auto" or len(names) < 3 else [names[-1:], names[:-1]]
-    return [group for group in groups if group]
+    """Names of graphs that are compiled together: by one route, which is another for tensors without elements; where a route
+    may refuse all, the last graph goes first."""
+    usual = [name for name in names if name != EMPTY]
+    groups = [usual] if route == "auto" or len(usual) < 3 else [usual[-1:], usual[:-1]]
+    return [group for group in (*groups, [name for name in names if name == EMPTY]) if group]
 
 
 # ----------------------------------------------------------------------------------------------------------------- table
