@@ -31,12 +31,26 @@ def add_activation_decompositions(table: dict[Any, Decomposition]) -> None:
     extend(table, aten.clamp.default, _clamp)
     table[aten.clamp_min.default] = lambda x, bound: torch.clamp(x, min=bound)
     table[aten.clamp_max.default] = lambda x, bound: torch.clamp(x, max=bound)
-    table[aten.hardtanh.default] = lambda x, low=-1.0, high=1.0: torch.clamp(x, low, high)
+    table[aten.hardtanh.default] = _hardtanh
+    extend(table, aten.threshold.default, _integer_threshold)
     table[aten.hardsigmoid.default] = _hardsigmoid
     table[aten.log_sigmoid_forward.default] = _log_sigmoid
     table[aten.rrelu_with_noise_functional.default] = _rrelu_that_draws_nothing
     table[aten.native_dropout.default] = _dropout_that_draws_nothing
     extend(table, aten.rsub.Scalar, _number_minus)
+
+
+def _hardtanh(x: Tensor, low: float = -1.0, high: float = 1.0) -> Tensor:
+    """Of integers the bounds are cut off to whole numbers, and the result is of their dtype."""
+    return torch.clamp(x, low, high) if x.is_floating_point() else torch.clamp(x, int(low), int(high))
+
+
+def _integer_threshold(x: Tensor, threshold: float, value: float) -> Any:
+    """The numbers are cut off to whole ones; a comparison with a real number would round large integers."""
+    if x.is_floating_point():
+        return NotImplemented
+    below = int(value) % 256 if x.dtype == torch.uint8 else int(value)
+    return torch.where(x <= int(threshold), torch.full((), below, dtype=x.dtype, device=x.device), x)
 
 
 def _rrelu_that_draws_nothing(

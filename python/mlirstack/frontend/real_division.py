@@ -1,4 +1,5 @@
-"""Division of real numbers that is rounded to a whole quotient, and its remainder, exactly as eager has them.
+"""Division of real numbers, and by them: quotients that are rounded to whole ones and their remainders, exactly as eager has
+them, and quotients of integers by a real number.
 
 torch-mlir's conversions take both from the rounded quotient: a remainder of a large quotient is off, and one by infinity is
 NaN.  ``remainder`` has an exact operation on the linalg route, of which the others are made.
@@ -20,12 +21,21 @@ aten = torch.ops.aten
 
 def add_real_division_decompositions(table: dict[Any, Decomposition]) -> None:
     """Extend ``table``; what stands there already is kept for integers and for other ways to round."""
+    for op in (aten.div.Tensor, aten.div.Scalar):
+        extend(table, op, _quotient_by_number)
     for op in (aten.fmod.Tensor, aten.fmod.Scalar):
         extend(table, op, _fmod)
     for op in (aten.div.Tensor_mode, aten.div.Scalar_mode):
         extend(table, op, _floored)
     for op in (aten.floor_divide.default, aten.floor_divide.Scalar):
         extend(table, op, _floor_divide)
+
+
+def _quotient_by_number(x: Tensor, y: Any) -> Any:
+    """Integers are real numbers first: the conversion to TOSA would cut the number off to a whole one."""
+    if isinstance(y, Tensor) or x.is_floating_point() or x.is_complex():
+        return NotImplemented
+    return x.to(torch.get_default_dtype()) / y
 
 
 def _operands(x: Tensor, y: Any) -> tuple[Tensor, Tensor, torch.dtype] | None:

@@ -185,9 +185,9 @@ def _graph_objections(graph: FxGraph) -> Iterator[Objection]:
                 yield Objection(
                     what, f"TOSA would hold {count} numbers as a constant, and fold what is computed from them", source
                 )
-        reason = _float64_is_rounded(node)
-        if reason is not None:
-            yield Objection(what, reason, source)
+        for reason in (_float64_is_rounded(node), _product_with_zero(node)):
+            if reason is not None:
+                yield Objection(what, reason, source)
         for tensor in node_tensors(node):
             if is_empty(tensor):
                 yield Objection(what, "TOSA has no tensors without elements", source)
@@ -206,6 +206,23 @@ def _float64_is_rounded(node: fx.Node) -> str | None:
     numbers = (value for value in pytree.tree_leaves((node.args, node.kwargs)) if isinstance(value, (int, float)))
     rounded = next((number for number in numbers if not _is_float32(number)), None)
     return None if rounded is None else f"TOSA would round the number {rounded} to float32"
+
+
+def _product_with_zero(node: fx.Node) -> str | None:
+    """Why a product with zero would be zero, whatever the other factor, or None."""
+    if getattr(node.target, "overloadpacket", None) is not aten.mul or not any(map(_is_zero, node.args)):
+        return None
+    if not any(tensor.is_floating_point() for tensor in node_tensors(node)):
+        return None
+    return "TOSA would take a product with zero for zero, though the other factor be NaN or infinite"
+
+
+def _is_zero(value: Any) -> bool:
+    """Whether a number, or what makes a tensor of one number, is zero."""
+    if isinstance(value, fx.Node):
+        is_filled = getattr(value.target, "overloadpacket", None) in (aten.full, aten.full_like, aten.scalar_tensor)
+        return is_filled and any(_is_zero(number) for number in value.args if not isinstance(number, fx.Node))
+    return isinstance(value, (int, float)) and value == 0
 
 
 def _is_float32(number: float) -> bool:

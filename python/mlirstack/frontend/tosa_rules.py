@@ -25,6 +25,7 @@ def tosa_rules() -> dict[Any, Rule]:
         aten.empty.memory_format: _empty,
         aten.log1p.default: _log1p,
         aten.expm1.default: _expm1,
+        aten.neg.default: _negative,
     }
 
 
@@ -32,6 +33,11 @@ def tosa_rules() -> dict[Any, Rule]:
 def costly_rules() -> dict[Any, Rule]:
     """Those for the sake of which the linalg route is tried first: it has one operation where these leave many."""
     return {**scatter_rules(), **window_rules(), aten.convolution.default: _grouped_convolution}
+
+
+def _negative(used: frozenset[int], x: Tensor) -> Any:
+    """A product: tosa-reduce-transposes takes zero points of tosa.negate for operands, and reads shapes they do not have."""
+    return x * -1.0 if x.is_floating_point() else NotImplemented
 
 
 def _empty(used: frozenset[int], size: list[int], *, dtype: torch.dtype | None = None, **options: Any) -> Tensor:
