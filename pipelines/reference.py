@@ -17,6 +17,7 @@ from mlirstack.passes.cuda.cubin import AssembleCubin
 from mlirstack.passes.cuda.ptx import CompilePtx
 from mlirstack.passes.entry import DescribeEntries, NumberArguments
 from mlirstack.passes.loop_order import OrderLoops
+from mlirstack.passes.native_code import CompileObject
 from mlirstack.pipeline.stage import Pipeline, Stage
 from mlirstack.pipeline.step import Pass, Step
 from mlirstack.pipelines.cpu import cpu_pipeline
@@ -62,11 +63,12 @@ LOOPS: tuple[Step, ...] = (
 )
 
 
-def reference_pipeline(module: Any, *, route: str = "linalg") -> Pipeline:
+def reference_pipeline(module: Any, *, route: str = "linalg", optimized: bool = True) -> Pipeline:
     """The table that takes ``module`` (an ``ir.Module`` of target cpu's levels, of IREE's before it takes over, or of
     cuda's before kernels are mapped) to an object for this machine.
 
-    ``route`` is the way down from the torch dialect: "linalg", or "tosa" for what linalg has no pattern for.
+    ``route`` is the way down from the torch dialect: "linalg", or "tosa" for what linalg has no pattern for.  What is not
+    ``optimized`` by LLVM is compiled in a thirtieth of the time, and runs ten times as long.
     """
     dialects, tensors = _content(module)
     stages: list[Stage] = []
@@ -81,17 +83,19 @@ def reference_pipeline(module: Any, *, route: str = "linalg") -> Pipeline:
     back = {stage.name: stage for stage in cpu_pipeline("linalg", "scf").stages}
     if not _is_exported(module):
         stages += [Stage("plain-loops", "llvm", LOOPS), back["llvm"]]
-    return Pipeline("reference", (*stages, back["llvmir"], back["object"]), "plain loops, for the answer alone")
+    compiled = back["object"] if optimized else _unoptimized(back["object"])
+    return Pipeline("reference", (*stages, back["llvmir"], compiled), "plain loops, for the answer alone")
 
 
 def rest_of(pipeline: Pipeline, stage: str) -> Pipeline:
     """What is behind ``stage`` in a table of a GPU, with the optimizers of LLVM and ptxas off: the least that still runs."""
     rest = pipeline.slice(first=stage)
-    return replace(rest, stages=tuple(replace(s, steps=tuple(map(_unoptimized, s.steps))) for s in rest.stages))
+    return replace(rest, stages=tuple(map(_unoptimized, rest.stages)))
 
 
-def _unoptimized(step: Step) -> Step:
-    return replace(step, opt_level=0) if isinstance(step, (CompilePtx, AssembleCubin)) else step
+def _unoptimized(stage: Stage) -> Stage:
+    compilers = (CompilePtx, AssembleCubin, CompileObject)
+    return replace(stage, steps=tuple(replace(s, opt_level=0) if isinstance(s, compilers) else s for s in stage.steps))
 
 
 def _content(module: Any) -> tuple[set[str], bool]:

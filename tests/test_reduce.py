@@ -8,10 +8,13 @@ from pathlib import Path
 import pytest
 
 from mlirstack.bindings import new_context
-from mlirstack.errors import MlirstackError
+from mlirstack.errors import MlirstackError, UsageError
 from mlirstack.ir.ops import op_counts
 from mlirstack.ir.text import parse_module
+from mlirstack.pipeline.reproducer import EMPTY_PIPELINE, Record, Rest
+from mlirstack.pipelines.cpu import cpu_pipeline
 from mlirstack.reduce.attempt import Task
+from mlirstack.reduce.case import case_of
 from mlirstack.reduce.edits import apply, inventory
 from mlirstack.reduce.outcome import Expectation, Outcome, essence
 from mlirstack.reduce.reducer import Reduced, reduce_module
@@ -135,12 +138,33 @@ def test_a_crash(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("passes")
 def test_a_wrong_number(tmp_path: Path) -> None:
-    text = module_with("arith.subf {x}, {y} : {kind}", 12)
+    text = module_with("arith.subf {x}, {y} : {kind}", 40, ops=("minimumf", "maximumf"))
     found = reduced(tmp_path, text, Task("builtin.module(swap-subtraction)", numbers=True))
     assert found.ops <= 4
     assert "arith.subf" in found.text
     assert found.outcome.kind == "wrong"
     assert (found.outcome.rel_l2 or 0) > 0.1
+
+
+@pytest.mark.usefixtures("passes")
+def test_a_wrong_number_that_only_the_target_itself_computes(tmp_path: Path) -> None:
+    """What the passes leave is executed by the stages behind them, as levels of a GPU must be."""
+    prepared = cpu_pipeline("tosa", "linalg").stages[0]
+    passes = f"builtin.module(swap-subtraction,{prepared.text().removeprefix('builtin.module(')}"
+    rest = Rest("cpu", "tosa", "linalg", prepared.name)
+    found = reduced(tmp_path, module_with("arith.subf {x}, {y} : {kind}", 12), Task(passes, numbers=True, rest=rest))
+    assert found.ops <= 4
+    assert "arith.subf" in found.text
+    assert found.outcome.kind == "wrong"
+
+
+def test_what_was_given_wrong_is_not_reduced(tmp_path: Path) -> None:
+    (tmp_path / "input.mlir").write_text(module_with("arith.subf {x}, {y} : {kind}", 2))
+    Record("wrong", "gpu", "gpu", EMPTY_PIPELINE, "input.mlir", rest=Rest("cuda", "tosa", "fx", "gpu")).write(
+        tmp_path, "true"
+    )
+    with pytest.raises(UsageError, match="wrong as it was given"):
+        case_of(tmp_path, None, numbers=False, seed=0)
 
 
 def test_what_does_not_fail_is_not_reduced(tmp_path: Path) -> None:

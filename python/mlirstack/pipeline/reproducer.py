@@ -31,7 +31,20 @@ ARGUMENTS = "arguments.pt"
 COMMAND = "command.sh"
 ERROR = "error.txt"
 
+EMPTY_PIPELINE = "builtin.module()"
+
 FailureKind = Literal["failure", "crash", "wrong"]
+
+
+@dataclass(frozen=True)
+class Rest:
+    """What is behind ``stage`` in the table that ``target`` has for ``route`` and programs at ``level``: it takes on what
+    no other target can execute."""
+
+    target: str
+    route: str
+    level: str
+    stage: str
 
 
 @dataclass(frozen=True)
@@ -41,7 +54,8 @@ class Record:
     ``pipeline`` fails on the file ``input`` with ``message`` ("crash": the name of the signal, empty if it is not known;
     "wrong": the answer is off by ``rel_l2``).  ``input_level`` is set where the input is no module of these bindings.
     ``check`` says that the failure is a condition of ``level`` on what the pipeline leaves.  ``origin`` is the command that
-    failed first; where the input is an exported graph, which no file holds, it is the only command there is.
+    failed first; where the input is an exported graph, which no file holds, it is the only command there is.  ``rest``: a
+    wrong number is found by executing what the pipeline leaves so, and not by the plain path.
     """
 
     kind: FailureKind
@@ -56,6 +70,7 @@ class Record:
     input_level: str = ""
     origin: str = ""
     rel_l2: float | None = None
+    rest: Rest | None = None
     versions: dict[str, str] = field(default_factory=dict)
 
     def write(self, directory: Path, command: str) -> None:
@@ -69,7 +84,8 @@ class Record:
     def read(directory: Path) -> Record:
         """Inverse of :meth:`write`; :class:`UsageError` where ``directory`` holds none."""
         try:
-            return Record(**json.loads((directory / RECORD).read_text()))
+            record = Record(**json.loads((directory / RECORD).read_text()))
+            return replace(record, rest=Rest(**record.rest)) if isinstance(record.rest, dict) else record
         except OSError as error:
             hint = "give a directory that an error named as its reproducer"
             raise UsageError(f"{directory} is no reproducer: cannot read {RECORD} ({error.strerror})", hint=hint) from error

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from mlirstack.bindings import ir
@@ -16,6 +16,7 @@ from mlirstack.ir.level import LEVELS
 from mlirstack.ir.text import clone_module, verification_failure
 from mlirstack.pipeline.observers import LevelCheck, Verification
 from mlirstack.pipeline.parse import parse_pipeline
+from mlirstack.pipeline.reproducer import Rest
 from mlirstack.pipeline.runner import Runner
 from mlirstack.pipeline.stage import Pipeline, Stage
 from mlirstack.reduce.outcome import Outcome
@@ -30,7 +31,8 @@ class Task:
 
     ``input_level``: of an input that is no module of these bindings, ("": it is one).
     ``numbers``: the module is executed by the plain path before and after the pipeline, and the answers are compared;
-    ``seed`` draws the inputs, ``arguments`` is a file that holds them (see :class:`Subject`) in their place.
+    ``seed`` draws the inputs, ``arguments`` is a file that holds them (see :class:`Subject`) in their place.  ``rest`` takes
+    on what the pipeline leaves, where the plain path cannot.
     """
 
     pipeline: str
@@ -39,6 +41,7 @@ class Task:
     seed: int = 0
     arguments: str = ""
     input_level: str = ""
+    rest: Rest | None = None
 
     def __post_init__(self) -> None:
         if self.level and self.level not in LEVELS:
@@ -47,11 +50,12 @@ class Task:
     @staticmethod
     def parse(text: str) -> Task:
         """Inverse of :meth:`text`."""
-        return Task(**json.loads(text))
+        fields = json.loads(text)
+        return Task(**{**fields, "rest": Rest(**fields["rest"]) if fields["rest"] else None})
 
     def text(self) -> str:
         """JSON."""
-        return json.dumps(vars(self))
+        return json.dumps(asdict(self))
 
 
 def attempt(module: Any, task: Task, tell: Tell = lambda doing: None) -> Outcome:
@@ -64,7 +68,9 @@ def attempt(module: Any, task: Task, tell: Tell = lambda doing: None) -> Outcome
     diagnostics = verification_failure(module) if isinstance(module, ir.Module) else None
     if diagnostics is not None:
         return Outcome("invalid", next((d.message for d in diagnostics if d.severity == "error"), "the module is invalid"))
-    before = clone_module(module) if task.numbers else None
+    before = None
+    if task.numbers:  # what is no module is wrong as it is: its inputs are known, and it is not executed before
+        before = clone_module(module) if isinstance(module, ir.Module) else module
     # One stage a pass: a failure and a crash name it.
     for number, step in enumerate(steps):
         tell(step.name)

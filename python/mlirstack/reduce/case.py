@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mlirstack.errors import UsageError
-from mlirstack.pipeline.reproducer import RECORD, Record
+from mlirstack.pipeline.reproducer import EMPTY_PIPELINE, RECORD, Record
 from mlirstack.reduce.attempt import Task
 from mlirstack.reduce.outcome import Expectation
 from mlirstack.reduce.reducer import Reduced
@@ -37,18 +37,19 @@ def case_of(source: Path, pipeline: str | None, *, numbers: bool, seed: int) -> 
 
 
 def _of_reproducer(directory: Path, record: Record, pipeline: str | None, seed: int) -> Case:
+    wrong = record.kind == "wrong"
+    if wrong and (pipeline or record.pipeline) == EMPTY_PIPELINE:
+        raise UsageError(
+            "the reproducer holds a module that is wrong as it was given (an override): no pass made it so",
+            hint="reduce the module before it with the pass that makes it wrong: --pipeline 'builtin.module(…)' --numbers",
+        )
     if record.input_level:
         raise UsageError(
             f"the reproducer's input is no MLIR module but {record.input}",
             hint="reduce the model, or the module of an earlier stage",
         )
-    wrong = record.kind == "wrong"
-    if wrong and not (pipeline or record.pipeline):
-        raise UsageError(
-            "the reproducer holds a module that is wrong as it was given (an override): no pass made it so",
-            hint="reduce the module before it with the pass that makes it wrong: --pipeline 'builtin.module(…)' --numbers",
-        )
-    task = Task(pipeline or record.pipeline, record.level if record.check else "", numbers=wrong, seed=seed)
+    level = record.level if record.check else ""
+    task = Task(pipeline or record.pipeline, level, numbers=wrong, seed=seed, rest=record.rest)
     return Case(directory / record.input, task, None if wrong else expectation_of(record))
 
 

@@ -12,12 +12,13 @@ import torch
 
 from mlirstack.bindings import dialect, ir
 from mlirstack.compare.accuracy import Answer, Reference
-from mlirstack.compare.bisect.execute import executable_of_module
+from mlirstack.compare.bisect.execute import executable_by_rest, executable_of_module
 from mlirstack.compare.bisect.subject import Subject, drawn_inputs
 from mlirstack.errors import MlirstackError, UsageError
 from mlirstack.frontend.mlir_source import program_of_module
 from mlirstack.ir.ops import walk
 from mlirstack.ir.text import clone_module
+from mlirstack.pipeline.reproducer import Rest
 from mlirstack.reduce.outcome import Outcome
 
 if TYPE_CHECKING:
@@ -25,11 +26,11 @@ if TYPE_CHECKING:
 
 
 def compared(before: Any, after: Any, task: Task) -> Outcome:
-    """Execute both by the plain path and compare."""
+    """Execute both and compare: by the plain path, the latter by the rest of its table where the task has one."""
     subject: Subject | Outcome = Subject.load(Path(task.arguments)) if task.arguments else _drawn(before, task)
     if isinstance(subject, Outcome):
         return subject
-    got = _answer(after, subject)
+    got = _answer(after, subject, task.rest)
     if isinstance(got, Outcome):
         return got
     accuracy = subject.judge(got)
@@ -88,8 +89,9 @@ def _filled(module: Any, number: int) -> Any:
     return copy
 
 
-def _answer(module: Any, subject: Subject) -> Answer | Outcome:
+def _answer(module: Any, subject: Subject, rest: Rest | None = None) -> Answer | Outcome:
     try:
-        return subject.answer(executable_of_module(module, subject))
+        executable = executable_by_rest(module, rest, subject) if rest else executable_of_module(module, subject)
+        return subject.answer(executable)
     except MlirstackError as error:
         return Outcome("failure", f"cannot be executed: {error.message}")

@@ -57,7 +57,8 @@ def task_of(directory: Path, record: Record) -> Task:
     """The record's task; numbers are judged with the arguments in the directory."""
     arguments = str((directory / ARGUMENTS).resolve()) if record.kind == "wrong" else ""
     level = record.level if record.check else ""
-    return Task(record.pipeline, level, numbers=record.kind == "wrong", arguments=arguments, input_level=record.input_level)
+    numbers = record.kind == "wrong"
+    return Task(record.pipeline, level, numbers, arguments=arguments, input_level=record.input_level, rest=record.rest)
 
 
 def replay(directory: Path) -> Replay:

@@ -22,6 +22,7 @@ from mlirstack.errors import MlirstackError, UsageError, WorkerLostError
 from mlirstack.ir.level import LEVELS
 from mlirstack.ir.text import module_bytecode, parse_module, read_module
 from mlirstack.lowering import read_payload
+from mlirstack.pipeline.reproducer import EMPTY_PIPELINE
 from mlirstack.pipeline.runner import sha256
 from mlirstack.reduce.attempt import Task, attempt
 from mlirstack.reduce.edits import apply, inventory
@@ -80,7 +81,7 @@ def main() -> None:
         import torch
 
         torch.set_num_threads(1)
-        attempt(parse_module(_WARM_UP, new_context()), Task("builtin.module()", numbers=True))
+        attempt(parse_module(_WARM_UP, new_context()), Task(EMPTY_PIPELINE, numbers=True))
     held: dict[str, Any] = {}
     seen: set[str] = set()  # hashes of modules that were tried
 

@@ -17,8 +17,9 @@ import torch
 from mlirstack.compare.accuracy import Answer
 from mlirstack.compare.bisect.executor import Executor, Table, Tell
 from mlirstack.compare.bisect.graph import graph_values, graph_verdict
-from mlirstack.compare.bisect.record import EMPTY_PIPELINE, Culprit, write_command, write_reproducer
+from mlirstack.compare.bisect.record import Culprit, write_command, write_reproducer
 from mlirstack.compare.bisect.results import (
+    BY_REST,
     CONTINUED_LEVELS,
     Bisection,
     OpFinding,
@@ -35,6 +36,7 @@ from mlirstack.frontend.program import Program
 from mlirstack.ir.level import LEVELS
 from mlirstack.ir.text import module_bytecode
 from mlirstack.pipeline.dump import TRACE
+from mlirstack.pipeline.reproducer import EMPTY_PIPELINE, Rest
 from mlirstack.pipeline.step import pipeline_text
 from mlirstack.targets.base import Target
 from mlirstack.targets.registry import create_target
@@ -98,10 +100,14 @@ def bisect_dump(
     if wrong is None:
         return found
     at = [stage.name for stage in stages].index(wrong)
-    culprit = Culprit(stages[at].file, EMPTY_PIPELINE)  # what the user gave is wrong as it is
-    if wrong not in request.overridden and at > 0 and stages[at].level in PLAIN_LEVELS:
+    culprit: Culprit | None = Culprit(stages[at].file, EMPTY_PIPELINE)  # what the user gave is wrong as it is
+    if found[wrong].how == BY_REST:
+        culprit = _beyond_the_plain_path(found, stages, at, request, target)
+    elif stages[at].level not in PLAIN_LEVELS:
+        culprit = None
+    elif wrong not in request.overridden and at > 0:
         found, culprit = _narrowed(found, stages[at - 1], executor, request, target, tell)
-    if reproducers is not None and stages[at].level in PLAIN_LEVELS and found[wrong].status != "timeout":
+    if reproducers is not None and culprit is not None and found[wrong].status != "timeout":
         found = replace(found, reproducer=write_reproducer(reproducers, found, culprit, subject))
     elif reproducers is not None and request.origin:
         found = replace(found, reproducer=write_command(reproducers, found, request.origin))
@@ -169,6 +175,22 @@ def _verdicts(
         yield replace(verdict, level=stage.level)
         if verdict.is_wrong and request.stop:
             return
+
+
+def _beyond_the_plain_path(
+    found: Bisection, stages: Sequence[StageFile], at: int, request: Request, target: Target
+) -> Culprit | None:
+    """What only its own target executes: the last module before the target's stages begin, and their passes up to there."""
+    wrong = stages[at]
+    rest = Rest(request.target, found.route, request.program.level, wrong.name)
+    if wrong.name in request.overridden:
+        return Culprit(wrong.file, EMPTY_PIPELINE, rest, "" if LEVELS[wrong.level].is_module else wrong.level)
+    begin = next((number for number, stage in enumerate(stages[:at]) if stage.level == "linalg"), None)
+    if begin is None or request.overridden & {stage.name for stage in stages[begin + 1 : at]}:
+        return None
+    pipeline = target.pipeline(found.route, request.program.level)
+    between = pipeline.stages[pipeline.index(stages[begin].name) + 1 : pipeline.index(wrong.name) + 1]
+    return Culprit(stages[begin].file, pipeline_text([step for stage in between for step in stage.steps]), rest)
 
 
 # ----------------------------------------------------------------------------------------------------------------- passes

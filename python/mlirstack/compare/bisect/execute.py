@@ -20,6 +20,7 @@ from mlirstack.ir.level import LEVELS
 from mlirstack.ir.text import clone_module, module_bytecode, read_module
 from mlirstack.lowering import read_payload
 from mlirstack.passes.native_code import CompileObject
+from mlirstack.pipeline.reproducer import Rest
 from mlirstack.pipeline.runner import Runner, run_steps
 from mlirstack.pipelines.reference import reference_pipeline, rest_of
 from mlirstack.supervised import Tell
@@ -27,15 +28,19 @@ from mlirstack.targets.base import Executable
 from mlirstack.targets.registry import create_target
 from mlirstack.versions import versions
 
+# Elements of all inputs and parameters from which LLVM's optimizer gains more time than it takes.
+OPTIMIZED_FROM = 1 << 17
 ROUTES = ("linalg", "tosa")  # down from the torch dialect: what one has no pattern for, the other may have
 
 
 def executable_of_module(module: Any, subject: Subject) -> Executable:
     """Lower a module by the plain path and load it; :class:`StageError` where that path cannot."""
     failure: StageError | None = None
+    tensors = (*subject.parameters.values(), *subject.leaves())
+    optimized = sum(t.numel() for t in tensors if isinstance(t, torch.Tensor)) >= OPTIMIZED_FROM
     for route in ROUTES:
         copy = clone_module(module)
-        pipeline = reference_pipeline(copy, route=route)
+        pipeline = reference_pipeline(copy, route=route, optimized=optimized)
         try:
             return executable_of(Runner().run(pipeline, copy), "cpu", subject)
         except StageError as error:
@@ -66,6 +71,16 @@ def executable_of_file(file: Path, level: str, subject: Subject) -> Executable:
     return executable_of(payload, "cpu", subject)
 
 
+def executable_by_rest(payload: Any, rest: Rest, subject: Subject) -> Executable:
+    """Lower what a stage left by the stages behind it and load it; :class:`StageError` where they cannot."""
+    return executable_of(_through(payload, rest), rest.target, subject)
+
+
+def _through(payload: Any, rest: Rest) -> Any:
+    table = create_target(rest.target).pipeline(rest.route, rest.level)
+    return Runner().run(rest_of(table, rest.stage), payload)
+
+
 def _run(question: dict[str, Any], subject: Subject, tell: Tell) -> dict[str, Any]:
     """Execute a stage's file and judge the answer."""
     tell("lowering by the plain path")
@@ -81,21 +96,24 @@ def _run(question: dict[str, Any], subject: Subject, tell: Tell) -> dict[str, An
 def _run_rest(question: dict[str, Any], subject: Subject, tell: Tell) -> dict[str, Any]:
     """Execute a stage's file through the stages behind it in its own table."""
     tell("lowering by the rest of the table")
-    executable = executable_of(_by_rest(question), question["target"], subject)
+    executable = executable_by_rest(_payload(question), _rest(question), subject)
     tell("executing")
     return judged(subject.answer(executable), subject)
 
 
-def _by_rest(question: dict[str, Any]) -> Any:
-    table = create_target(question["target"]).pipeline(question["route"], question["from"])
-    payload = read_payload(LEVELS[question["level"]], Path(question["file"]))
-    return Runner().run(rest_of(table, question["stage"]), payload)
+def _payload(question: dict[str, Any]) -> Any:
+    return read_payload(LEVELS[question["level"]], Path(question["file"]))
+
+
+def _rest(question: dict[str, Any]) -> Rest:
+    return Rest(question["target"], question["route"], question["from"], question["stage"])
 
 
 def _build_rest(question: dict[str, Any], subject: Subject, tell: Tell) -> dict[str, Any]:
     """Write what the stages behind a stage make of its file as a bundle, without parameters."""
     tell("lowering by the rest of the table")
-    program = Program(question["stage"], _by_rest(question), "", subject.signature, subject.parameters)
+    payload = _through(_payload(question), _rest(question))
+    program = Program(question["stage"], payload, "", subject.signature, subject.parameters)
     artifact = create_target(question["target"]).build(program, program.payload)
     info = BundleInfo(question["stage"], question["route"], "", versions())
     names = subject.parameters

@@ -8,18 +8,21 @@ from pathlib import Path
 
 from mlirstack.compare.bisect.results import Bisection, Verdict
 from mlirstack.compare.bisect.subject import Subject
-from mlirstack.pipeline.reproducer import ARGUMENTS, ERROR, Record
+from mlirstack.pipeline.reproducer import ARGUMENTS, EMPTY_PIPELINE, ERROR, Record, Rest
 from mlirstack.versions import versions
-
-EMPTY_PIPELINE = "builtin.module()"
 
 
 @dataclass(frozen=True)
 class Culprit:
-    """A module's file, and the passes that make it wrong (none: it is wrong as it is)."""
+    """A module's file, and the passes that make it wrong (none: it is wrong as it is).
+
+    ``rest`` takes on what they leave, where the plain path cannot; ``level`` is that of a file that is no module.
+    """
 
     file: Path
     pipeline: str
+    rest: Rest | None = None
+    level: str = ""
 
 
 def write_reproducer(directory: Path, found: Bisection, culprit: Culprit, subject: Subject) -> Path:
@@ -39,7 +42,9 @@ def write_reproducer(directory: Path, found: Bisection, culprit: Culprit, subjec
         name,
         message="" if crash else verdict.reason or "",
         # No pass is expected to fail: the answer is wrong after it.
+        input_level=culprit.level,
         rel_l2=verdict.rel_l2,
+        rest=culprit.rest,
         versions=versions(),
     )
     record.write(path, f"mlirstack reproduce . # stage '{verdict.name}', {culprit.pipeline}")
@@ -48,7 +53,7 @@ def write_reproducer(directory: Path, found: Bisection, culprit: Culprit, subjec
 
 
 def write_command(directory: Path, found: Bisection, origin: str) -> Path:
-    """As :func:`write_reproducer`, of a stage that only its target can execute: the command ``origin`` is all there is."""
+    """As :func:`write_reproducer`, of what is wrong in the artifact alone: the command ``origin`` is all there is."""
     assert found.first_wrong_stage is not None
     verdict = found[found.first_wrong_stage]
     path = _emptied(directory, verdict)
