@@ -220,7 +220,12 @@ def test_small_numbers_are_not_lost_beside_one(route: str, count: int) -> None:
 
 def test_a_maximum_of_two_dtypes_keeps_nan() -> None:
     whole = torch.tensor([1, 5, 2, -3, 4, 0, 7])
-    assert_as_eager({"maximum": torch.maximum, "minimum": lambda x, y: torch.minimum(y, x)}, ODD, whole)
+    programs = {
+        "maximum": torch.maximum,
+        "minimum": lambda x, y: torch.minimum(y, x),
+        "bytes and one that is longer": lambda x, y: torch.maximum(torch.minimum(y.amax(), y.to(torch.int8)), y[0]),
+    }
+    assert_as_eager(programs, ODD, whole)
 
 
 def test_rolls_by_more_than_a_turn() -> None:

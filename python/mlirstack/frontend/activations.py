@@ -26,8 +26,8 @@ _CUBE = 0.044715  # of Hendrycks and Gimpel's approximation, 2016
 def add_activation_decompositions(table: dict[Any, Decomposition]) -> None:
     """Extend ``table``; what stands there already is kept for what is not approximated."""
     extend(table, aten.gelu.default, _gelu)
-    extend(table, aten.maximum.default, functools.partial(_extremum, torch.gt))
-    extend(table, aten.minimum.default, functools.partial(_extremum, torch.lt))
+    for op, beyond in ((aten.maximum.default, torch.gt), (aten.minimum.default, torch.lt)):
+        extend(table, op, functools.partial(_extremum, op, beyond))
     extend(table, aten.clamp.default, _clamp)
     table[aten.clamp_min.default] = lambda x, bound: torch.clamp(x, min=bound)
     table[aten.clamp_max.default] = lambda x, bound: torch.clamp(x, max=bound)
@@ -79,11 +79,13 @@ def _gelu(x: Tensor, approximate: str = "none") -> Any:
     return (wide * torch.sigmoid(inner)).to(x.dtype)
 
 
-def _extremum(beyond: Callable[[Tensor, Tensor], Tensor], x: Tensor, y: Tensor) -> Any:
+def _extremum(op: Any, beyond: Callable[[Tensor, Tensor], Tensor], x: Tensor, y: Tensor) -> Any:
     dtype = common_dtype((x, y))
-    if not dtype.is_floating_point:
+    if not dtype.is_floating_point and x.dtype == y.dtype:
         return NotImplemented
     x, y = x.to(dtype), y.to(dtype)
+    if not dtype.is_floating_point:
+        return op(x, y)
     return torch.where(torch.logical_or(beyond(x, y), x != x), x, y)  # noqa: PLR0124  (NaN)
 
 
