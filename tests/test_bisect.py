@@ -20,7 +20,7 @@ from mlirstack.bindings import new_context
 from mlirstack.bundle.store import BundleInfo, write_bundle
 from mlirstack.compare.accuracy import reference
 from mlirstack.compare.bisect import subject as subject_module
-from mlirstack.compare.bisect.bisect import Request, bisect_dump
+from mlirstack.compare.bisect.bisect import Request, bisect_dump, plain_stages
 from mlirstack.compare.bisect.executor import Executor, Table
 from mlirstack.compare.bisect.ops import relative_distance
 from mlirstack.compare.bisect.results import Bisection, Verdict
@@ -300,6 +300,13 @@ def test_a_value_that_is_not_a_number_is_no_infinity() -> None:
     nan, inf = torch.tensor([1.0, torch.nan]), torch.tensor([1.0, torch.inf])
     assert relative_distance(nan, nan) == 0.0 and relative_distance(inf, inf) == 0.0
     assert relative_distance(nan, inf) == relative_distance(inf, -inf) == float("inf")
+
+
+def test_kernels_without_the_program_around_them_are_not_executed_by_the_plain_path() -> None:
+    whole = plain_stages(create_target("cpu").pipeline("tosa", "fx"))
+    assert {"torch", "kernels", "llvm", "llvmir", "object"} <= whole and not whole & {"fx", "asm"}
+    apart = plain_stages(create_target("iree-cpu").pipeline("tosa", "fx"))
+    assert {"linalg", "prepared", "dispatches"} <= apart and not apart & {"kernels", "bufferized", "llvm", "iree-input"}
 
 
 class Elsewhere(Executable):

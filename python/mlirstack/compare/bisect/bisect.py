@@ -6,6 +6,7 @@ Comes in: a dump (:mod:`mlirstack.pipeline.dump`), the program it was made of, a
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -35,8 +36,10 @@ from mlirstack.frontend.import_fx import ImportFx
 from mlirstack.frontend.program import Program
 from mlirstack.ir.level import LEVELS
 from mlirstack.ir.text import module_bytecode
+from mlirstack.passes.iree_split import SplitProgram
 from mlirstack.pipeline.dump import TRACE
 from mlirstack.pipeline.reproducer import EMPTY_PIPELINE, Rest
+from mlirstack.pipeline.stage import Pipeline
 from mlirstack.pipeline.step import pipeline_text
 from mlirstack.targets.base import Target
 from mlirstack.targets.registry import create_target
@@ -77,9 +80,8 @@ def bisect_dump(
     target = create_target(request.target, threads=request.threads)
     stages = list(_stage_files(request.dump, trace))
     route = trace["route"] or ("tosa" if any(s.name == "tosa" for s in stages) else "linalg")
-    native = any(stage.level_name == "object" for stage in target.pipeline(route, request.program.level).stages)
-    plain = (*PLAIN_LEVELS, *(NATIVE_LEVELS if native else ()))
     table = Table(route, request.program.level)
+    plain = plain_stages(target.pipeline(route, request.program.level))
     verdicts = tuple(_verdicts(request, subject, stages, target, plain, table, executor, tell))
     wrong, suspects = first_wrong(verdicts)
     if wrong is not None:
@@ -103,7 +105,7 @@ def bisect_dump(
     culprit: Culprit | None = Culprit(stages[at].file, EMPTY_PIPELINE)  # what the user gave is wrong as it is
     if found[wrong].how == BY_REST:
         culprit = _beyond_the_plain_path(found, stages, at, request, target)
-    elif stages[at].level not in PLAIN_LEVELS:
+    elif wrong not in plain:
         culprit = None
     elif wrong not in request.overridden and at > 0:
         found, culprit = _narrowed(found, stages[at - 1], executor, request, target, tell)
@@ -146,12 +148,20 @@ def _stage_files(dump: Path, trace: dict[str, Any]) -> Iterator[StageFile]:
         yield StageFile(entry["name"], entry["level"], complete if complete.is_file() else dump / entry["file"])
 
 
+def plain_stages(pipeline: Pipeline) -> frozenset[str]:
+    """The stages that are executed by the plain path: not those where kernels stand apart from the program around them."""
+    native = any(stage.level_name == "object" for stage in pipeline.stages)
+    levels = (*PLAIN_LEVELS, *(NATIVE_LEVELS if native else ()))
+    whole = itertools.takewhile(lambda stage: not any(isinstance(s, SplitProgram) for s in stage.steps), pipeline.stages)
+    return frozenset(stage.name for stage in whole if stage.level_name in levels)
+
+
 def _verdicts(
     request: Request,
     subject: Subject,
     stages: Sequence[StageFile],
     target: Target,
-    plain: Sequence[str],
+    plain: frozenset[str],
     table: Table,
     executor: Executor,
     tell: Tell,
@@ -161,9 +171,9 @@ def _verdicts(
         is_artifact = stage is stages[-1] and request.bundle is not None
         if stage.level == "fx":
             verdict = graph_verdict(stage.name, request.program, subject)
-        elif stage.level in plain and not is_artifact:
+        elif stage.name in plain and not is_artifact:
             verdict = executor.verdict(stage.name, stage.file, stage.level)
-        elif stage.level not in CONTINUED_LEVELS and not is_artifact:
+        elif stage.level not in (*CONTINUED_LEVELS, *PLAIN_LEVELS, *NATIVE_LEVELS) and not is_artifact:
             verdict = Verdict(stage.name, "not executed", reason="shows what the artifact holds")
         elif reason := target.available():
             verdict = Verdict(stage.name, "needs a device", reason=reason)
@@ -190,7 +200,7 @@ def _beyond_the_plain_path(
         return None
     pipeline = target.pipeline(found.route, request.program.level)
     between = pipeline.stages[pipeline.index(stages[begin].name) + 1 : pipeline.index(wrong.name) + 1]
-    return Culprit(stages[begin].file, pipeline_text([step for stage in between for step in stage.steps]), rest)
+    return Culprit(stages[begin].file, pipeline_text(tuple(step for stage in between for step in stage.steps)), rest)
 
 
 # ----------------------------------------------------------------------------------------------------------------- passes
