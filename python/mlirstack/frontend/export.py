@@ -36,6 +36,7 @@ from mlirstack.frontend.quantized import quantized_decompositions, refuse_packed
 from mlirstack.frontend.random_numbers import CALLS, Generator, bind_generator, first_values
 from mlirstack.frontend.randomness import random_ops, remaining_random_ops
 from mlirstack.frontend.range_outputs import rewrite_range_outputs
+from mlirstack.frontend.repeated import decompose
 from mlirstack.frontend.scalars import rewrite_scalar_calls
 from mlirstack.frontend.writes import refuse_lost_writes, refuse_shared_buffers
 
@@ -84,7 +85,7 @@ def export(
         rules = decomposition_table() | quantized_decompositions()
         rules |= Generator().decompositions() if allow_random else {}
         try:
-            decomposed = exported.run_decompositions(rules)
+            decomposed = exported.run_decompositions(rules) if allow_random else decompose(exported, rules)
         except Exception as error:  # raised by a decomposition of torch's, on the user's graph
             refuse_shared_buffers(exported)
             raise _capture_error("torch.export cannot decompose the model", error) from error
