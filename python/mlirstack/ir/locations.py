@@ -6,6 +6,7 @@ Python calls that led to it; fusing operations fuses their locations, so that on
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -77,6 +78,10 @@ def fused_location(locations: Iterable[Any], context: Any) -> Any:
     return ir.Location.fused(distinct, context=context) if distinct else ir.Location.unknown(context)
 
 
+_STRING = re.compile(r'"((?:[^"\\]|\\.)*)"')
+_NAMED = re.compile(_STRING.pattern + r"(?::(\d+)(?::(\d+))?(?: to [:\d]*)?)?")
+
+
 class _Scanner:
     """Reads the text of a location (MLIR's grammar of location attributes), from left to right."""
 
@@ -109,44 +114,29 @@ class _Scanner:
 
     def _named(self) -> list[tuple[SourceLine, ...]]:
         """``"file":line:column``, also with an end, or ``"name"(location)``."""
-        name = self._string()
-        if self._take("("):
-            inner = self.location()
+        found = _NAMED.match(self.text, self.at)
+        if found is None:  # no text of MLIR's
+            self.at = len(self.text)
+            return []
+        self.at = found.end()
+        name, line, column = found.groups()
+        if line is None:
+            inner = self.location() if self._take("(") else []
             self._take(")")
             return inner
-        if not self._take(":"):
-            return []
-        line, column = self._number(), 0
-        if self._take(":"):
-            column = self._number()
-        if self._take(" to "):
-            while self.at < len(self.text) and self.text[self.at] in ":0123456789":
-                self.at += 1
-        return [(SourceLine(name, line, column),)]
+        return [(SourceLine(name, int(line), int(column or 0)),)]
 
     def _take(self, word: str) -> bool:
         found = self.text.startswith(word, self.at)
         self.at += len(word) if found else 0
         return found
 
-    def _number(self) -> int:
-        begin = self.at
-        while self.at < len(self.text) and self.text[self.at].isdigit():
-            self.at += 1
-        return int(self.text[begin : self.at] or 0)
-
-    def _string(self) -> str:
-        begin = self.at = self.at + 1
-        while self.at < len(self.text) and self.text[self.at] != '"':
-            self.at += 2 if self.text[self.at] == "\\" else 1
-        self.at += 1
-        return self.text[begin : self.at - 1]
-
     def _skip_metadata(self) -> None:
         depth = 1
         while depth and self.at < len(self.text):
-            if self.text[self.at] == '"':
-                self._string()
+            string = _STRING.match(self.text, self.at)
+            if string is not None:
+                self.at = string.end()
                 continue
             depth += {"<": 1, ">": -1}.get(self.text[self.at], 0)
             self.at += 1
