@@ -111,6 +111,15 @@ def test_module_broken_by_one_pass_is_blamed_on_that_pass() -> None:
     assert "function result type" in caught.value.message
 
 
+def test_a_stage_that_verifies_once_refuses_what_is_invalid_afterwards() -> None:
+    broken = module()
+    BreakModule().apply(broken)
+    stage = Stage("late", "tosa", (Pass("symbol-dce"),), verify_each=False)
+    with pytest.raises(StageError, match="function result type") as caught:
+        Runner().run(Pipeline("test", (stage,)), broken)
+    assert (caught.value.stage, caught.value.pass_name) == ("late", "symbol-dce")
+
+
 def test_error_without_failure_still_raises() -> None:
     with pytest.raises(StageError, match="this will not do") as caught:
         run(Stage("s", "tosa", (Complain(),)))

@@ -2,8 +2,9 @@
 
 A payload is an ``ir.Module``; before MLIR an exported graph (anything with ``.text``); past MLIR ``str`` or ``bytes``, or a
 :class:`ForeignModule` of another MLIR tool.
-Neighbouring native passes of a stage share one PassManager.  When a stage fails, its input is replayed one pass at a time
-to name the guilty pass.
+Neighbouring native passes of a stage share one PassManager, and MLIR's verifier runs after each of them, or after the last
+where the stage says so: it takes longer than most passes.  When a stage fails, its input is replayed one pass at a time to
+name the guilty pass.
 """
 
 from __future__ import annotations
@@ -185,7 +186,7 @@ def _apply(run: StageRun, payload: Payload, tell: Any) -> Payload:
         for native, group in itertools.groupby(stage.steps, key=lambda s: isinstance(s, Pass)):
             steps = tuple(group)
             if native:
-                _run_native(steps, payload)
+                _run_native(steps, payload, verify_each=stage.verify_each)
                 continue
             for step in steps:
                 payload = _run_python(step, payload, tell)
@@ -194,11 +195,15 @@ def _apply(run: StageRun, payload: Payload, tell: Any) -> Payload:
     return payload
 
 
-def _run_native(steps: tuple[Step, ...], module: Any) -> None:
+def _run_native(steps: tuple[Step, ...], module: Any, *, verify_each: bool) -> None:
     with collect_diagnostics(module.context) as diagnostics:
         try:
             with module.context:
-                PassManager.parse(pipeline_text(steps)).run(module.operation)
+                manager = PassManager.parse(pipeline_text(steps))
+                manager.enable_verifier(verify_each)
+                manager.run(module.operation)
+                if not verify_each:
+                    module.operation.verify()
         except (ir.MLIRError, ValueError) as error:
             raise _Failure(_first_error(diagnostics) or str(error).strip(), tuple(diagnostics)) from None
     message = _first_error(diagnostics)
@@ -270,7 +275,7 @@ def _replayed(stage: Stage, source: Any, context: Any | None) -> _Failure | None
         before = module_bytecode(payload) if isinstance(payload, ir.Module) else None
         try:
             if isinstance(step, Pass):
-                _run_native((step,), payload)
+                _run_native((step,), payload, verify_each=True)
             else:
                 payload = _run_python(step, payload, lambda name, text: None)
         except _Failure as failure:

@@ -14,13 +14,15 @@ from mlirstack.pipeline.step import Pass, Step, pipeline_text
 class Stage:
     """One named stage: the level it leaves behind, the steps that get there, and why it is there.
 
-    Names, options and nesting of native passes are checked on construction: :class:`PipelineError`.
+    ``verify_each``: the module is verified after every native pass, not only after the last of several.  Names, options and
+    nesting of native passes are checked on construction: :class:`PipelineError`.
     """
 
     name: str
     level_name: str
     steps: tuple[Step, ...]
     doc: str = ""
+    verify_each: bool = True
 
     def __post_init__(self) -> None:
         if self.level_name not in LEVELS:
