@@ -8,8 +8,8 @@ from __future__ import annotations
 from mlirstack.passes.asserts import AssertsToErrors
 from mlirstack.passes.bfloat_bits import BfloatBits
 from mlirstack.passes.debug_lines import DebugLines
-from mlirstack.passes.entry import DescribeEntries, ExportEntries
-from mlirstack.passes.hoist_parameters import HoistParameters
+from mlirstack.passes.entry import BarePointers, DescribeEntries, ExportEntries
+from mlirstack.passes.hoist_parameters import FusePrepared, HoistParameters
 from mlirstack.passes.llvm_ir import TranslateToLlvmIr
 from mlirstack.passes.loop_order import OrderLoops
 from mlirstack.passes.native_code import CompileObject, Disassemble
@@ -37,8 +37,9 @@ PACKED = Stage(
     (
         # The right-hand side of a contraction in panels, the rest in the shape of register tiles.
         PackContractions(),
-        # The copy of a weight into panels depends on parameters alone.
+        # The copy of a weight into panels depends on parameters alone; a transpose before it is the same copy.
         HoistParameters(),
+        FusePrepared(),
         Pass("canonicalize"),
         Pass("cse"),
         RestoreLocations(),
@@ -103,6 +104,7 @@ BUFFERIZED = Stage(
         RestoreLocations(),
     ),
     "memrefs with explicit allocation and release; results are arguments where their shape is known",
+    verify_each=False,
 )
 
 
@@ -127,6 +129,7 @@ def _loops(math: VectorMath) -> Stage:
             RestoreLocations(),
         ),
         "loops over scalars for everything that is not vectors already",
+        verify_each=False,
     )
 
 
@@ -161,6 +164,8 @@ def _llvm(threads: int, exports: PythonPass, *, bare_pointers: bool = False) -> 
             Pass("convert-scf-to-cf"),
             # Needs blocks, not loops, to leave a function early.
             AssertsToErrors(),
+            # A tenth of the code around calls: 150 weights are 150 pointers, not a thousand numbers.
+            *(() if bare_pointers else (BarePointers(),)),
             Pass("convert-complex-to-standard", on=FUNCTION),
             # The partial results of a reduction have no order that eager would keep either.
             Pass("convert-vector-to-llvm", {"reassociate-fp-reductions": True}),
@@ -188,6 +193,7 @@ def _llvm(threads: int, exports: PythonPass, *, bare_pointers: bool = False) -> 
             RestoreLocations(),
         ),
         "LLVM dialect: one function per kernel, and the entry points that call them",
+        verify_each=False,
     )
 
 

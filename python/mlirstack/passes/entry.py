@@ -1,7 +1,8 @@
-"""The calling convention of the entry points: numbering of arguments, its description, and the exported wrappers.
+"""The calling convention: numbering of arguments, its description, bare pointers, and the exported wrappers.
 
-Comes in three steps, because each fact is known at another level: which argument of the program an argument is (tensors),
-what type each has (memrefs), and the wrapper that takes all of them through one pointer (LLVM dialect).
+Comes in steps, because each fact is known at another level: which argument of the program an argument is (tensors), what
+type each has and whether its address says it all (memrefs), and the wrapper that takes all of them through one pointer
+(LLVM dialect).
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ from typing import Any
 
 from mlirstack.bindings import ir
 from mlirstack.ir.ops import function, walk
+from mlirstack.ir.ops import functions as module_functions
 from mlirstack.passes import abi, functions
 from mlirstack.pipeline.step import PythonPass
 
 C_INTERFACE = "llvm.emit_c_interface"
+BARE_POINTERS = "llvm.bareptr"
 _C_PREFIX = "_mlir_ciface_"
 
 
@@ -68,10 +71,26 @@ class DescribeEntries(PythonPass):
 
 
 @dataclass(frozen=True)
+class BarePointers(PythonPass):
+    """Before: functions of memrefs, about to become functions of the LLVM dialect.  After: one all of whose memrefs have a
+    static shape and no layout is marked to take their addresses alone, not sizes and strides that its type tells; it
+    returns nothing but at most one number."""
+
+    name = "mlirstack-bare-pointers"
+
+    def apply(self, module: Any) -> None:
+        for f in module_functions(module):
+            signature = functions.type_of(f)
+            is_plain = len(signature.results) <= 1 and not any(isinstance(t, ir.ShapedType) for t in signature.results)
+            if is_plain and all(map(_is_its_address, signature.inputs)) and not functions.is_declaration(f):
+                f.attributes[BARE_POINTERS] = ir.UnitAttr.get()
+
+
+@dataclass(frozen=True)
 class ExportEntries(PythonPass):
-    """Before: LLVM dialect, C interfaces in place.  After: ``mlirstack_<entry>(frame)`` for each entry point and the text
-    ``mlirstack_abi`` are all that the module exports; kernels stay functions of their own and say that their buffers do not
-    overlap."""
+    """Before: LLVM dialect; entry points have a C interface or take bare pointers.  After: ``mlirstack_<entry>(frame)`` for
+    each entry point and the text ``mlirstack_abi`` are all that the module exports; kernels stay functions of their own and
+    say that their buffers do not overlap."""
 
     name = "mlirstack-export-entries"
 
@@ -85,7 +104,8 @@ class ExportEntries(PythonPass):
                 continue
             known = abi.FunctionAbi.parse(ir.StringAttr(entry.attributes[abi.ENTRY_ABI]).value)
             entries.append(dataclasses.replace(known, checked=abi.CHECKED in entry.attributes))
-            _wrap(module, name, described[_C_PREFIX + name])
+            bare = BARE_POINTERS in entry.attributes
+            _wrap(module, name, entry if bare else described[_C_PREFIX + name], bare=bare)
         internal = ir.Attribute.parse("#llvm.linkage<internal>")
         for f in defined:
             f.attributes["linkage"] = internal
@@ -138,8 +158,17 @@ def _value(kind: Any) -> abi.ValueAbi:
     return abi.ValueAbi(str(kind), None)
 
 
-def _wrap(module: Any, name: str, callee: Any) -> None:
-    """``llvm.func @mlirstack_<name>(%frame)``: load each argument through the frame and call the C interface."""
+def _is_its_address(kind: Any) -> bool:
+    """Is it a number, or a memref of which nothing but its address is not known?"""
+    if not isinstance(kind, ir.MemRefType):
+        return not isinstance(kind, ir.ShapedType)
+    memref = ir.MemRefType(kind)
+    return bool(memref.has_static_shape and memref.affine_map == ir.AffineMap.get_identity(memref.rank))
+
+
+def _wrap(module: Any, name: str, callee: Any, *, bare: bool) -> None:
+    """``llvm.func @mlirstack_<name>(%frame)``: load each argument through the frame and call ``callee``, which takes a
+    memref by the address of its descriptor (the C interface), or ``bare`` by that of its first element."""
     kind = ir.TypeAttr(callee.attributes["function_type"]).value
     arguments = [a.type for a in callee.regions[0].blocks[0].arguments]
     result = str(kind).rsplit("(", 1)[0].removeprefix("!llvm.func<").strip()
@@ -149,7 +178,10 @@ def _wrap(module: Any, name: str, callee: Any) -> None:
         lines.append(f"  %p{i} = llvm.load %s{i} : !llvm.ptr -> !llvm.ptr")
         if str(argument) != "!llvm.ptr":
             lines.append(f"  %v{i} = llvm.load %p{i} : !llvm.ptr -> {argument}")
-    given = ", ".join(f"%p{i}" if str(a) == "!llvm.ptr" else f"%v{i}" for i, a in enumerate(arguments))
+        elif bare:  # the second word of the descriptor
+            lines.append(f"  %a{i} = llvm.getelementptr %p{i}[1] : (!llvm.ptr) -> !llvm.ptr, !llvm.ptr")
+            lines.append(f"  %v{i} = llvm.load %a{i} : !llvm.ptr -> !llvm.ptr")
+    given = ", ".join(f"%p{i}" if str(a) == "!llvm.ptr" and not bare else f"%v{i}" for i, a in enumerate(arguments))
     types = ", ".join(str(a) for a in arguments)
     call = f"llvm.call @{functions.name_of(callee)}({given}) : ({types}) -> "
     if result == "void":

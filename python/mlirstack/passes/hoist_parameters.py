@@ -9,7 +9,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-from mlirstack.bindings import dialect, ir
+from mlirstack.bindings import PassManager, dialect, ir
 from mlirstack.ir.ops import function, walk
 from mlirstack.ir.parameters import PARAMETER
 from mlirstack.passes import abi, functions
@@ -54,6 +54,19 @@ class HoistParameters(PythonPass):
             _erase_dead(main)
         _drop_unused_arguments(main)
         _drop_unused_results(module, main)
+
+
+@dataclass(frozen=True)
+class FusePrepared(PythonPass):
+    """Before: ``@prepare`` transposes a weight, then copies it into panels.  After: elementwise ops there are fused, so that
+    a weight is read once and stands in memory once; ``@main`` is not touched."""
+
+    name = "mlirstack-fuse-prepared"
+
+    def apply(self, module: Any) -> None:
+        for entry in functions.entry_points(module):
+            if functions.name_of(entry) == abi.PREPARE:
+                PassManager.parse("func.func(linalg-fuse-elementwise-ops)").run(entry.operation)
 
 
 def _fixed_values(main: Any) -> dict[Any, None]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from mlirstack.bindings import dialect, ir
 from mlirstack.ir.kernels import KERNEL_ATTRIBUTE
-from mlirstack.ir.ops import function
+from mlirstack.ir.ops import functions as module_functions
 from mlirstack.passes import abi, functions
 from mlirstack.passes.grouping import Group, group_operations, outermost
 from mlirstack.passes.regions import clone_with, external_values, is_constant, tensor_type
@@ -19,9 +19,9 @@ from mlirstack.pipeline.step import PythonPass
 
 @dataclass(frozen=True)
 class OutlineKernels(PythonPass):
-    """Before: ``@main`` holds linalg ops on tensors, slices and loops.  After: each group of them
+    """Before: ``@main`` and ``@prepare`` hold linalg ops on tensors, slices and loops.  After: each group of them
     (:mod:`mlirstack.passes.grouping`) is a private function ``@kernel_<class>_<n>`` marked ``mlirstack.kernel``, and
-    ``@main`` allocates and calls.
+    the entry points allocate and call.
 
     Destination passing: the last argument of a kernel is the tensor that its result is written into; ``tensor.empty`` of it
     stays in ``@main``.  What is inside between two ops is allocated inside.
@@ -30,11 +30,12 @@ class OutlineKernels(PythonPass):
     name = "mlirstack-outline-kernels"
 
     def apply(self, module: Any) -> None:
-        main = function(module, abi.MAIN)
-        if len(main.regions[0].blocks) != 1:
-            return
-        block = main.regions[0].blocks[0]
-        outline_groups(main, group_operations([op.operation for op in list(block.operations)[:-1]]), Counter())
+        counts: Counter[str] = Counter()
+        entries = {functions.name_of(f): f for f in module_functions(module)}
+        for entry in (entries[abi.MAIN], entries.get(abi.PREPARE)):
+            if entry is not None and len(entry.regions[0].blocks) == 1:
+                operations = [op.operation for op in list(entry.regions[0].blocks[0].operations)[:-1]]
+                outline_groups(entry, group_operations(operations), counts)
 
 
 def outline_groups(entry: Any, groups: Iterable[Group], counts: Counter[str], *, pull_slices: bool = True) -> list[Any]:
@@ -158,21 +159,28 @@ def _split_operands(op: Any) -> tuple[list[Any], list[Any]]:
 
 
 def _is_pulled_in(op: Any, pull_slices: bool) -> bool:
-    """Is it a scalar constant, a fill, a size forgotten, or a slice at a fixed place of a tensor of static shape?"""
+    """Is it a scalar constant, a fill, a size forgotten, or a slice at a fixed place of a tensor of static shape, whose
+    dimensions may be split?  A slice that is passed is copied first: kernels take whole buffers."""
     if op.name == "tensor.cast":
         kind = tensor_type(op.operands[0])
         return kind is not None and kind.has_static_shape
     if op.name == "linalg.fill" or (op.name == "tensor.empty" and not op.operands):
         return True
+    if op.name == "tensor.expand_shape" and pull_slices:
+        source = functions.defining_op(op.operands[0])
+        return source is not None and source.name == "tensor.extract_slice" and _is_pulled_in(source, pull_slices)
     if op.name == "tensor.extract_slice" and pull_slices:
         kinds = [tensor_type(v) for v in (*op.operands, *op.results)]
         return len(op.operands) == 1 and all(kind is not None and kind.has_static_shape for kind in kinds)
     return is_constant(op) and not isinstance(op.results[0].type, ir.ShapedType)
 
 
+_VALUES = ("tensor.empty", "tensor.extract_slice", "tensor.expand_shape", "linalg.fill")
+
+
 def _erase_unused(block: Any) -> None:
     for op in reversed(list(block.operations)[:-1]):
         operation = op.operation
-        is_value = operation.name in ("tensor.empty", "tensor.extract_slice", "linalg.fill") or is_constant(operation)
+        is_value = operation.name in _VALUES or is_constant(operation)
         if is_value and not any(True for result in operation.results for _ in result.uses):
             operation.erase()
