@@ -1,6 +1,7 @@
 """Every zoo model through ``torch.compile(backend="mlirstack")``, next to eager; which graphs fall back, and why.
 
-Forward with gradients on, then, with ``--train``, the backward pass of a sum of squares where a parameter has one.
+Forward, then, with ``--train``, the backward pass of a sum of squares where a parameter has one; with ``--export``, the same
+model through torch.export and the same stage table.
 
     python benchmarks/backend_zoo.py --json benchmarks/results/backend-zoo.json
     python benchmarks/backend_zoo.py --only mlp,attention --train
@@ -24,6 +25,7 @@ from rich.progress import Progress
 from torch import nn
 from torch.utils import _pytree as pytree
 
+import mlirstack as ms
 from mlirstack import zoo
 from mlirstack.compare.accuracy import call, compare_answers, moved, reference
 from mlirstack.dynamo.backend import clear_graphs, graphs, mlirstack
@@ -33,11 +35,12 @@ from mlirstack.parallel import each
 
 @dataclass(frozen=True)
 class Task:
-    """A model, where it runs, and whether it is trained."""
+    """A model, where it runs, whether it is trained, and whether torch.export's way is taken as well."""
 
     name: str
     device: str
     train: bool
+    export: bool
 
 
 def run_model(task: Task) -> dict[str, Any]:
@@ -69,6 +72,9 @@ def _row(task: Task) -> dict[str, Any]:
     if task.train:
         module = copy.deepcopy(model.module).to(task.device)
         row["gradients"] = _gradients_agree(module, moved(model.inputs, task.device))
+    if task.export:
+        exported = ms.compile(model.module, model.inputs, dynamic_shapes=model.dynamic_shapes, target=task.device)
+        row["export"] = compare_answers(call(exported, moved(copy.deepcopy(model.inputs), task.device)), expected).ok
     row["seconds"] = round(time.perf_counter() - started, 2)
     row["graphs"] = [
         {"kind": graph.kind, "status": graph.status, "route": graph.route, "reason": graph.reason} for graph in graphs()
@@ -98,6 +104,10 @@ def _relative_error(got: torch.Tensor, wanted: torch.Tensor) -> float:
     return float((got.double() - precise).norm() / precise.norm().clamp_min(1e-12))
 
 
+def _is_right(row: dict[str, Any]) -> bool:
+    return row["ok"] and row.get("gradients") is not False and row.get("export") is not False
+
+
 def _is_compiled(row: dict[str, Any]) -> bool:
     return bool(row["graphs"]) and all(graph["status"] == "compiled" for graph in row["graphs"])
 
@@ -107,13 +117,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--only", help="models whose name has one of these in it, separated by commas")
     parser.add_argument("--train", action="store_true", help="compare gradients as well")
+    parser.add_argument("--export", action="store_true", help="compile what torch.export gives as well")
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
     parser.add_argument("--jobs", type=int, default=1, help="models at a time")
     parser.add_argument("--json", type=Path, help="write the result there")
     options = parser.parse_args()
     wanted = options.only.split(",") if options.only else [""]
     names = [name for name in zoo.names() if any(part in name for part in wanted)]
-    tasks = [Task(name, options.device, options.train) for name in names]
+    tasks = [Task(name, options.device, options.train, options.export) for name in names]
     found: dict[int, dict[str, Any]] = {}
     with Progress(disable=not sys.stderr.isatty()) as progress:
         for number, row in progress.track(each(run_model, tasks, options.jobs), total=len(tasks), description="zoo"):
@@ -123,12 +134,13 @@ def main() -> int:
     for row in rows:
         fallbacks = [f"{graph['kind']}: {graph['reason']}" for graph in row["graphs"] if graph["status"] == "fallback"]
         fallbacks += [] if row["graphs"] else ["no graph reached the back end"]
-        if not row["ok"] or row.get("gradients") is False or fallbacks:
+        if not _is_right(row) or fallbacks:
             wrong = "" if row["ok"] else f"WRONG: {row['reason']}"
             wrong += " WRONG GRADIENTS" if row.get("gradients") is False else ""
+            wrong += " WRONG BY EXPORT" if row.get("export") is False else ""
             print(f"{row['model']}: {wrong} {'; '.join(fallbacks)}")
     compiled = sum(_is_compiled(row) for row in rows)
-    right = sum(row["ok"] and row.get("gradients") is not False for row in rows)
+    right = sum(_is_right(row) for row in rows)
     print(f"{right} of {len(rows)} right, {compiled} of them without a fallback")
     if options.json:
         options.json.write_text(
