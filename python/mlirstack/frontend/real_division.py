@@ -75,5 +75,5 @@ def _floor_divide(x: Tensor, y: Any) -> Any:
     # It is whole but for its own rounding.
     down = torch.floor(quotient)
     down = torch.where(quotient - down > 0.5, down + 1, down)
-    plain = x / divisor
-    return torch.where(divisor == 0, plain, torch.where(quotient == 0, plain * 0.0, down)).to(dtype)
+    plain = x / divisor  # at most one where the quotient is zero, which has its sign
+    return torch.where(divisor == 0, plain, torch.where(quotient == 0, torch.trunc(plain * 0.5), down)).to(dtype)
