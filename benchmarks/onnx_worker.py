@@ -35,7 +35,8 @@ def operators(name: str) -> list[str]:
 
 
 def judge(name: str, tell: Tell) -> dict[str, Any]:
-    """``verdict``: pass, wrong, refused (by name, before anything ran), error (any other failure); with its reason."""
+    """``verdict``: pass, wrong, rounding (of half precision), refused (by name, before anything ran), error (any other
+    failure); with its reason."""
     verdict, reason = _judged(cases()[name], tell)
     row = {"verdict": verdict, "operators": operators(name)}
     return {**row, "reason": reason} if reason else row
@@ -62,7 +63,8 @@ def _judged(case: Any, tell: Tell) -> tuple[str, str]:
             return "error", first_line(error)
         difference = _difference(found if isinstance(found, tuple) else (found,), wanted, case)
         if difference:
-            return "wrong", difference
+            outputs = found if isinstance(found, tuple) else (found,)
+            return "rounding" if _is_rounding(outputs, wanted) else "wrong", difference
     return "pass", ""
 
 
@@ -84,8 +86,16 @@ def _difference(found: tuple[Any, ...], wanted: Iterable[Any], case: Any) -> str
         try:
             torch.testing.assert_close(got, _tensor(expected), rtol=case.rtol, atol=case.atol, equal_nan=True)
         except AssertionError as error:
-            return first_line(error)
+            return _told(str(error).splitlines())
     return ""
+
+
+def _is_rounding(found: tuple[Any, ...], wanted: Iterable[Any]) -> bool:
+    """Whether half precision alone makes the difference: two roundings, where the test's own tolerance is of less than one."""
+    pairs = [(got, _tensor(expected)) for got, expected in zip(found, wanted, strict=True)]
+    if any(got.dtype not in (torch.float16, torch.bfloat16) for got, _ in pairs):
+        return False
+    return all(bool(((a - b).abs() <= 2 * torch.finfo(a.dtype).eps * b.abs()).all()) for a, b in pairs)
 
 
 def _answer(question: str | None, tell: Tell) -> Any:

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 from mlirstack.bindings import dialect, ir, new_context, onnx_importer
 from mlirstack.errors import StageError, UnsupportedOp
+from mlirstack.frontend.onnx_refusals import described, is_constant
 from mlirstack.frontend.program import ENTRY
 from mlirstack.frontend.unsupported import Route, failure
 from mlirstack.ir.ops import function, functions, is_onnx, walk
@@ -25,12 +26,6 @@ from mlirstack.pipeline.step import Pass, PythonPass
 
 _META = "torch.onnx_meta."
 _CONVERT = "convert-torch-onnx-to-torch"
-_RANDOM = ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial")
-_REFUSED = {
-    **{f"onnx.{name}": "draws random numbers" for name in _RANDOM},
-    # No test of ONNX's passes, and where anything reads the result the process dies.
-    "onnx.Unique": "has no valid conversion: the number of its results depends on data",
-}
 
 
 def import_onnx(model: Any, parameters: Sequence[str]) -> Any:
@@ -56,31 +51,12 @@ class FinishOnnx(PythonPass):
 
     def apply(self, module: Any) -> None:
         """Check, then remove the attributes."""
-        left = list(dict.fromkeys(_described(op) for op in walk(module) if is_onnx(op)))
+        left = list(dict.fromkeys(described(op) for op in walk(module) if is_onnx(op)))
         if left:
             raise StageError(f"no conversion to the torch dialect for {', '.join(left)}", stage="torch")
         for op in functions(module):
             for name in [name for name in op.attributes if name.startswith(_META)]:
                 del op.attributes[name]
-
-
-def refused_operators(module: Any) -> tuple[UnsupportedOp, ...]:
-    """The operators in ``module`` that are not even tried: those that draw random numbers, which no compiled program draws
-    as ONNX's evaluator does, and those whose conversion is known to be invalid.
-    """
-    reasons = [(op, "draws random numbers" if _drops(op) else _REFUSED.get(_name(op))) for op in walk(module) if is_onnx(op)]
-    return tuple(dict.fromkeys(UnsupportedOp(_described(op), reason) for op, reason in reasons if reason))
-
-
-def _drops(op: Any) -> bool:
-    """Dropout in training, or where an input may say so."""
-    if _name(op) != "onnx.Dropout" or len(op.operands) < 3:
-        return False
-    mode = op.operands[2]
-    if not _is_constant(mode):
-        return True
-    value = mode.owner.attributes["torch.onnx.value"] if is_onnx(mode.owner) else None
-    return value is not None and "dense<true>" in str(value)
 
 
 def unsupported_operators(module: Any) -> tuple[UnsupportedOp, ...]:
@@ -89,7 +65,7 @@ def unsupported_operators(module: Any) -> tuple[UnsupportedOp, ...]:
     Operators with graphs inside (If, Loop) are not examined.
     """
     failing = [op for op in walk(module) if is_onnx(op) and not op.regions and not _converts(op)]
-    return tuple(dict.fromkeys(UnsupportedOp(_described(op), "has no conversion to the torch dialect") for op in failing))
+    return tuple(dict.fromkeys(UnsupportedOp(described(op), "has no conversion to the torch dialect") for op in failing))
 
 
 def _converts(op: Any) -> bool:
@@ -113,7 +89,7 @@ def first_failing_operator(module: Any, routes: Sequence[Route]) -> tuple[str, S
 
     position = bisect.bisect_left(range(len(operators)), True, key=lambda i: fails(i + 1) is not None)
     error = fails(position + 1) if position < len(operators) else None
-    return None if error is None else (_described(operators[position]), error)
+    return None if error is None else (described(operators[position]), error)
 
 
 def _operations(entry: Any) -> list[Any]:
@@ -143,7 +119,7 @@ def _alone(op: Any) -> Any:
     func = dialect("func")
     with op.context, ir.Location.unknown():
         module = ir.Module.create()
-        constants = {i: made.owner for i, made in enumerate(op.operands) if _is_constant(made)}
+        constants = {i: made.owner for i, made in enumerate(op.operands) if is_constant(made)}
         given = [value.type for i, value in enumerate(op.operands) if i not in constants]
         kind = ir.FunctionType.get(given, [value.type for value in op.results])
         with ir.InsertionPoint(module.body):
@@ -163,28 +139,9 @@ def _alone(op: Any) -> Any:
     return module
 
 
-def _is_constant(value: Any) -> bool:
-    if not isinstance(value, ir.OpResult):
-        return False
-    maker = value.owner
-    is_literal = is_onnx(maker) and _name(maker) == "onnx.Constant"
-    return is_literal or maker.name == "torch.constant.none"
-
-
 def _opset(op: Any) -> Iterator[tuple[str, Any]]:
     """The attributes of the function around ``op`` that say what ONNX it is written in."""
     parent = op.parent
     for name in parent.attributes if parent is not None else ():
         if name.startswith(_META):
             yield name, parent.attributes[name]
-
-
-def _name(op: Any) -> str:
-    return str(ir.StringAttr(op.attributes["name"]).value)
-
-
-def _described(op: Any) -> str:
-    """``onnx.Add(!torch.vtensor<[2],f32>, …)``, and the node's name if it has one."""
-    node = str(op.location).removeprefix("loc(").removesuffix(")").strip('"')
-    types = ", ".join(str(operand.type) for operand in op.operands)
-    return f"{_name(op)}({types})" + (f" of node '{node}'" if node not in ("", "unknown") else "")

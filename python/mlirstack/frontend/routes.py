@@ -30,7 +30,8 @@ from mlirstack.frontend.graph import (
     operand_dtypes,
     placeholders,
 )
-from mlirstack.frontend.onnx_import import first_failing_operator, refused_operators, unsupported_operators
+from mlirstack.frontend.onnx_import import first_failing_operator, unsupported_operators
+from mlirstack.frontend.onnx_refusals import refused_operators
 from mlirstack.frontend.program import Program
 from mlirstack.frontend.replace_nodes import applies
 from mlirstack.frontend.tosa_rules import costly_rules
