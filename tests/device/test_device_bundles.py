@@ -105,15 +105,20 @@ def test_calls_in_the_background_keep_their_order_and_their_inputs(model: Loaded
 
 
 def test_many_calls_need_no_more_memory(model: LoadedModel) -> None:
+    """What is free is the device's, and others may take of it; a leak takes some of it every time."""
     x = torch.randn(64, 512, device="cuda")
-    for _ in range(200):
-        model(x)
-    torch.cuda.synchronize()
-    before = torch.cuda.mem_get_info()[0]
-    for _ in range(10_000):
-        model(x)
-    torch.cuda.synchronize()
-    assert before - torch.cuda.mem_get_info()[0] < 8 << 20
+
+    def taken(calls: int) -> int:
+        torch.cuda.synchronize()
+        before = torch.cuda.mem_get_info()[0]
+        for _ in range(calls):
+            model(x)
+        torch.cuda.synchronize()
+        return before - torch.cuda.mem_get_info()[0]
+
+    taken(200)
+    lost = [taken(4000) for _ in range(3)]
+    assert min(lost) < 3 << 20, lost  # less than a kilobyte a call
 
 
 WITHOUT_TORCH = """
