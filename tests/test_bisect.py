@@ -306,7 +306,7 @@ def test_kernels_without_the_program_around_them_are_not_executed_by_the_plain_p
     whole = plain_stages(create_target("cpu").pipeline("tosa", "fx"))
     assert {"torch", "kernels", "llvm", "llvmir", "object"} <= whole and not whole & {"fx", "asm"}
     apart = plain_stages(create_target("iree-cpu").pipeline("tosa", "fx"))
-    assert {"linalg", "prepared", "dispatches"} <= apart and not apart & {"kernels", "bufferized", "llvm", "iree-input"}
+    assert {"linalg", "prepared", "dispatches"} <= apart and not apart & {"regions", "kernels", "llvm", "iree-input"}
 
 
 class Elsewhere(Executable):

@@ -6,7 +6,6 @@ Comes in: a dump (:mod:`mlirstack.pipeline.dump`), the program it was made of, a
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -36,6 +35,8 @@ from mlirstack.frontend.import_fx import ImportFx
 from mlirstack.frontend.program import Program
 from mlirstack.ir.level import LEVELS
 from mlirstack.ir.text import module_bytecode
+from mlirstack.passes.iree_regions import FormRegions
+from mlirstack.passes.iree_rows import FormRowKernels
 from mlirstack.passes.iree_split import SplitProgram
 from mlirstack.pipeline.dump import TRACE
 from mlirstack.pipeline.reproducer import EMPTY_PIPELINE, Rest
@@ -152,8 +153,14 @@ def plain_stages(pipeline: Pipeline) -> frozenset[str]:
     """The stages that are executed by the plain path: not those where kernels stand apart from the program around them."""
     native = any(stage.level_name == "object" for stage in pipeline.stages)
     levels = (*PLAIN_LEVELS, *(NATIVE_LEVELS if native else ()))
-    whole = itertools.takewhile(lambda stage: not any(isinstance(s, SplitProgram) for s in stage.steps), pipeline.stages)
-    return frozenset(stage.name for stage in whole if stage.level_name in levels)
+    found: set[str] = set()
+    apart = False
+    for stage in pipeline.stages:
+        for step in stage.steps:
+            apart = isinstance(step, (FormRegions, SplitProgram)) or (apart and not isinstance(step, FormRowKernels))
+        if not apart and stage.level_name in levels:
+            found.add(stage.name)
+    return frozenset(found)
 
 
 def _verdicts(
