@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
+from unittest import mock
 
 import torch
 from torch._guards import CompileContext
@@ -181,6 +182,30 @@ def _settings(changes: dict[str, Any]) -> Iterator[None]:
     with ExitStack() as stack:
         stack.enter_context(config.patch(known_settings(config, inductor)))
         stack.enter_context(torch._dynamo.config.patch(known_settings(torch._dynamo.config, changes)))
+        stack.enter_context(_nodes_of_backward_kernels())
+        yield
+
+
+@contextmanager
+def _nodes_of_backward_kernels() -> Iterator[None]:
+    """Let the trace say which nodes are in the kernels of a backward graph, too.
+
+    Inductor knows, and writes it down only for graphs that it has optimised before AOTAutograd took them apart.
+    """
+    from torch._inductor import debug
+
+    write = getattr(debug, "dump_inductor_provenance_info", None)
+    reversed_mapping = getattr(debug, "create_node_mapping_kernel_to_post_grad", None)
+
+    def write_all() -> dict[str, Any]:
+        written: dict[str, Any] = write()  # type: ignore[misc]
+        known = getattr(debug, "_inductor_triton_kernel_to_post_grad_node_info", {})
+        return written if "cppCodeToPost" in written else {**written, **reversed_mapping(known)}  # type: ignore[misc]
+
+    if write is None or reversed_mapping is None:
+        yield
+        return
+    with mock.patch.object(debug, "dump_inductor_provenance_info", write_all):
         yield
 
 
