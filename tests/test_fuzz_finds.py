@@ -182,6 +182,8 @@ def test_bytes_have_no_sign_beside_other_dtypes() -> None:
 def test_bytes_have_no_sign_alone() -> None:
     programs = {
         "abs": lambda b, z: (b.abs(), z.abs(), b.sign()),
+        "bounds": lambda b, z: (b.clamp(-3, 3), b.clamp(min=-3), b.clamp(5, 150), z.clamp(max=100.5)),
+        "cut to a byte": lambda b, z: (torch.maximum(b, torch.tensor(-5)), torch.le(b[:1], torch.tensor(-5))),
         "sum": lambda b, z: (b.sum(), z.sum(), b.prod(), b.cumsum(0)),
         "order": lambda b, z: (b.sort(descending=True), b.argmax(), b.amin(), b.max(0), b.topk(2)),
     }

@@ -38,7 +38,6 @@ _KEEP_DTYPE = (
     aten.sgn.default,
     aten.amax.default,
     aten.amin.default,
-    aten.clamp.default,
 )
 _OF_ONE_TENSOR = (
     *_KEEP_DTYPE, aten.sum.default, aten.sum.dim_IntList, aten.prod.default, aten.prod.dim_int, aten.cumsum.default,
@@ -54,6 +53,7 @@ def add_unsigned_decompositions(table: dict[Any, Decomposition]) -> None:
     for op in _OF_ONE_TENSOR:
         extend(table, op, functools.partial(_of_one_tensor, op))
     extend(table, aten.where.self, _where)
+    extend(table, aten.clamp.default, _clamp)
 
 
 def common_dtype(values: Sequence[Any]) -> torch.dtype:
@@ -73,7 +73,8 @@ def _of_one_dtype(op: Any, *args: Any, **kwargs: Any) -> Any:
     if op is aten.div.Tensor and not common.is_floating_point and not common.is_complex:
         common = torch.get_default_dtype()  # of quotients of integers
     wide = torch.int32 if common == torch.uint8 else common
-    given, options = pytree.tree_map(lambda x: x.to(wide) if isinstance(x, Tensor) else x, (args, kwargs))
+    # Through the dtype of both: a wider number without dimensions is cut to eight bits.
+    given, options = pytree.tree_map(lambda x: x.to(common).to(wide) if isinstance(x, Tensor) else x, (args, kwargs))
     return _back(op(*given, **options), common)
 
 
@@ -93,6 +94,17 @@ def _of_one_tensor(op: Any, x: Tensor, *args: Any, **kwargs: Any) -> Any:
     if op in _KEEP_DTYPE:
         return result.to(torch.uint8)
     return (result[0].to(torch.uint8), result[1]) if isinstance(result, tuple) else result
+
+
+def _clamp(x: Tensor, low: float | None = None, high: float | None = None) -> Any:
+    """Bounds that are whole are taken modulo 256, as eager does."""
+    if x.dtype != torch.uint8:
+        return NotImplemented
+    common = common_dtype((x, *(bound for bound in (low, high) if bound is not None)))
+    if common != torch.uint8:
+        return torch.clamp(x.to(common), low, high)
+    low, high = (None if bound is None else bound % 256 for bound in (low, high))
+    return torch.clamp(x.to(torch.int32), low, high).to(torch.uint8)
 
 
 def _where(condition: Tensor, x: Tensor, y: Tensor) -> Any:
