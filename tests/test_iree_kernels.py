@@ -17,7 +17,7 @@ import mlirstack as ms
 from mlirstack.bindings import ir, new_context
 from mlirstack.errors import StageError, UsageError
 from mlirstack.ir.ops import walk
-from mlirstack.ir.text import module_bytecode, parse_module
+from mlirstack.ir.text import module_bytecode, module_text, parse_module
 from mlirstack.lowering import Lowering
 from mlirstack.passes.iree_check import CheckKernels, kernels_of, missing_kernels
 from mlirstack.passes.iree_compiler import CompilerRun, run_compiler
@@ -30,6 +30,8 @@ from mlirstack.passes.iree_executables import (
     dispatch,
     written_operands,
 )
+from mlirstack.passes.iree_program import hidden_program
+from mlirstack.passes.iree_split import SplitProgram
 from mlirstack.targets.registry import create_target
 
 BF16 = torch.bfloat16
@@ -114,6 +116,37 @@ def test_what_no_emitter_takes_stays_with_iree() -> None:
     assert "call @kernel_reduction_0" in main
     assert "tensor.extract" in main  # rows that the data choose
     assert "general" not in lowering["dispatches"].text
+
+
+UNUSED = """
+func.func private @ones(%out: tensor<8xf32>) -> tensor<8xf32> attributes {mlirstack.kernel = "elementwise"} {
+  %one = arith.constant 1.0 : f32
+  %0 = linalg.fill ins(%one : f32) outs(%out : tensor<8xf32>) -> tensor<8xf32>
+  return %0 : tensor<8xf32>
+}
+func.func private @twice(%x: tensor<8xf32>, %out: tensor<8xf32>) -> tensor<8xf32> attributes {mlirstack.kernel = "elementwise"} {
+  %0 = linalg.add ins(%x, %x : tensor<8xf32>, tensor<8xf32>) outs(%out : tensor<8xf32>) -> tensor<8xf32>
+  return %0 : tensor<8xf32>
+}
+func.func @main(%x: tensor<8xf32>) -> tensor<8xf32> {
+  %empty = tensor.empty() : tensor<8xf32>
+  %0 = call @ones(%empty) : (tensor<8xf32>) -> tensor<8xf32>
+  %1 = call @twice(%0, %empty) : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %2 = call @twice(%x, %empty) : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  return %2 : tensor<8xf32>
+}
+"""
+
+
+def test_what_nothing_uses_is_no_kernel() -> None:
+    """IREE drops such dispatches, and the check of the vmfb would miss them."""
+    module = parse_module(UNUSED, new_context())
+    with module.context, ir.Location.unknown():
+        SplitProgram().apply(module)
+        program = parse_module(hidden_program(module), module.context)
+
+    assert re.findall(r"func.func private @(\w+)", module_text(module)) == ["twice"]
+    assert re.findall(r"call @(\w+)", module_text(program)) == ["twice"]
 
 
 # ------------------------------------------------------------------------------------------------------------ whole vmfbs

@@ -39,8 +39,9 @@ class SplitProgram(PythonPass):
     ``mlirstack.program``; it computes itself what ``@prepare`` did, which IREE does once at load.
 
     Kernels that cannot be dispatches of IREE's (element types that it stores otherwise, too many tensors) go back into the
-    program.  Slices that kernels cannot work on where they lie, because these begin at no multiple of ``alignment`` bytes,
-    are copied (:mod:`mlirstack.passes.iree_alignment`); 1: kernels take them as they lie.
+    program; those whose results nothing uses are gone.  Slices that kernels cannot work on where they lie, because these
+    begin at no multiple of ``alignment`` bytes, are copied (:mod:`mlirstack.passes.iree_alignment`); 1: kernels take them as
+    they lie.
     """
 
     name = "mlirstack-iree-split"
@@ -49,6 +50,7 @@ class SplitProgram(PythonPass):
     def apply(self, module: Any) -> None:
         _join_preparation(module)
         main = function(module, abi.MAIN)
+        _drop_unused(module, main)
         for kernel in _kernels(module):
             if not _can_be_dispatched(kernel):
                 _inline_calls(main, kernel)
@@ -159,6 +161,19 @@ def _can_be_dispatched(kernel: Any) -> bool:
         if str(ir.RankedTensorType(kind).element_type) not in _ELEMENTS:
             return False
     return tensors - len(functions.type_of(kernel).results) <= _MOST_TENSORS
+
+
+def _drop_unused(module: Any, main: Any) -> None:
+    """Calls of kernels whose results nothing uses, and kernels that nothing calls: IREE would drop their dispatches, and the
+    build miss them."""
+    calls = [op for op in walk(main) if op.name == "func.call"]
+    for call in reversed(calls):
+        if not any(True for result in call.results for _ in result.uses):
+            call.erase()
+    called = {str(ir.FlatSymbolRefAttr(op.attributes["callee"]).value) for op in walk(main) if op.name == "func.call"}
+    for kernel in _kernels(module):
+        if functions.name_of(kernel) not in called:
+            kernel.operation.erase()
 
 
 def _inline_calls(main: Any, kernel: Any) -> None:
