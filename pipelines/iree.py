@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from mlirstack.errors import UsageError
 from mlirstack.passes.cuda.map_kernels import MapKernels
+from mlirstack.passes.cut_unread import CutUnread
 from mlirstack.passes.index_checks import ChecksOutOfKernels
 from mlirstack.passes.iree_bind import BindKernels
 from mlirstack.passes.iree_check import CheckKernels
@@ -68,6 +69,8 @@ def _prepared(settings: IreePhase) -> Stage:
             Pass("canonicalize"),
             Pass("cse"),
             SettleBroadcasts(),
+            # IREE folds unit dimensions as we do.
+            CutUnread(),
             Pass("canonicalize"),
             Pass("cse"),
             *((ResultSizes(),) if settings.fenced else ()),

@@ -24,12 +24,14 @@ class Several(nn.Module):
         return {name: program(*inputs) for name, program in self.programs.items()}
 
 
-def assert_as_eager(programs: dict[str, Callable[..., Any]], *inputs: torch.Tensor, route: str = "auto") -> None:
+def assert_as_eager(
+    programs: dict[str, Callable[..., Any]], *inputs: torch.Tensor, route: str = "auto", target: str = "cpu"
+) -> None:
     """Every program gives eager's answer, to the tolerance of its dtype against float64, integers exactly."""
     module = Several(programs)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        got = ms.compile(module, inputs, route=route)(*inputs)
+        got = ms.compile(module, inputs, target=target, route=route)(*inputs)
     expected = module(*inputs)
     precise = module(*(x.double() if x.is_floating_point() else x for x in inputs))
     wrong = {name: compare_leaf(name, got[name], expected[name], precise[name]).reason for name in programs}

@@ -17,8 +17,8 @@ from mlirstack.schedules.linalg_ops import Operand, coefficient, expression_loop
 
 @dataclass(frozen=True)
 class CutUnread(PythonPass):
-    """Before and after: ``linalg.generic`` on tensors.  An operand that is read through windows at one position alone is
-    sliced to what that window covers::
+    """Before and after: ``linalg`` on tensors, ops with a name among them.  An operand that is read through windows at one
+    position alone is sliced to what that window covers::
 
         generic ins(%image : 1x4) (d0 * 3 + d1)      →      generic ins(%image[0, 0] [1, 3]) (d0 * 3 + d1)
     """
@@ -27,8 +27,7 @@ class CutUnread(PythonPass):
 
     def apply(self, module: Any) -> None:
         for op in walk(module):
-            if op.name == "linalg.generic":
-                _cut(op)
+            _cut(op)
 
 
 def _cut(op: Any) -> None:
