@@ -124,7 +124,8 @@ func.func private @ones(%out: tensor<8xf32>) -> tensor<8xf32> attributes {mlirst
   %0 = linalg.fill ins(%one : f32) outs(%out : tensor<8xf32>) -> tensor<8xf32>
   return %0 : tensor<8xf32>
 }
-func.func private @twice(%x: tensor<8xf32>, %out: tensor<8xf32>) -> tensor<8xf32> attributes {mlirstack.kernel = "elementwise"} {
+func.func private @twice(%x: tensor<8xf32>, %out: tensor<8xf32>) -> tensor<8xf32>
+    attributes {mlirstack.kernel = "elementwise"} {
   %0 = linalg.add ins(%x, %x : tensor<8xf32>, tensor<8xf32>) outs(%out : tensor<8xf32>) -> tensor<8xf32>
   return %0 : tensor<8xf32>
 }
