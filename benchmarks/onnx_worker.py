@@ -91,7 +91,7 @@ def _difference(found: tuple[Any, ...], wanted: Iterable[Any], case: Any) -> str
 
 
 def _is_rounding(found: tuple[Any, ...], wanted: Iterable[Any]) -> bool:
-    """Whether half precision alone makes the difference: two roundings, where the test's own tolerance is of less than one."""
+    """Whether half precision alone makes the difference: two roundings, where the test's tolerance is of less than one."""
     pairs = [(got, _tensor(expected)) for got, expected in zip(found, wanted, strict=True)]
     if any(got.dtype not in (torch.float16, torch.bfloat16) for got, _ in pairs):
         return False

@@ -12,8 +12,8 @@ from typing import Any
 
 from mlirstack.errors import MissingDependencyError, UsageError
 
-# torch-mlir has no conversion of these; ONNX says in other operators what they are.
-_WRITTEN_OUT = ("Attention", "CausalConvWithState")
+# torch-mlir has no conversion of these, or a rough one (Gelu by tanh); ONNX says in other operators what they are.
+_WRITTEN_OUT = ("Attention", "CausalConvWithState", "Gelu", "Swish")
 OLDEST_OPSET = 13  # older models are converted to it: shapes and axes became operands there
 _LARGEST = 2**31 - 1  # bytes of one protocol buffer message
 
