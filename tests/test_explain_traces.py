@@ -90,6 +90,18 @@ def test_network_steps_and_kernels(file: Path, name: str) -> None:
     assert all(kernel.source for kernel in fused)
 
 
+def test_kernels_of_a_backward_graph_hold_its_nodes() -> None:
+    """Recorded with torch 2.13: nodes and lines of the user's are known of each kernel, as they are of forward kernels."""
+    found, _ = explanation(FILES[-1], "network_cpu")
+    (backward,) = (module for module in found.modules if module.phase == "backward")
+    assert backward.graph is not None
+    held = {node for kernel in backward.kernels for node in kernel.nodes}
+    assert all(kernel.nodes for kernel in backward.kernels)
+    assert {node.name for node in backward.graph.computing} <= held
+    assert all(file.endswith("record.py") for kernel in backward.kernels for file, _ in kernel.lines)
+    assert any(kernel.lines for kernel in backward.kernels)
+
+
 @pytest.mark.parametrize(("file", "name"), networks())
 def test_network_optimizations(file: Path, name: str) -> None:
     """Fusion makes fewer kernels that move less; 2 * ones is folded; memory of the hidden layer is used again."""
