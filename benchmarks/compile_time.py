@@ -4,13 +4,12 @@ Each compilation starts from the eager module and ends with a callable that has 
 the first call on our side; Dynamo, code generation, the C++ compiler and the first call on Inductor's, with its caches off.
 Each has a process to itself, which has paid for imports and start-up with a small model before the clock starts.
 
-    python benchmarks/compile_time.py --model resnet18_224,bert_base --repeat 3
+    python benchmarks/compile_time.py --model resnet18_224,bert_base --json benchmarks/results/compile-models.json
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import multiprocessing
 import os
 import statistics
@@ -20,9 +19,11 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from compile_models import CompileCase, compile_case
+from result_file import write_results
 
 from mlirstack import api
 from mlirstack.compare.inductor import compile_inductor
@@ -99,7 +100,7 @@ def in_a_new_process(compiler: str, model: str) -> Cost:
         return pool.submit(cost, compiler, model).result()
 
 
-def measure(model: str, repeat: int) -> dict[str, object]:
+def measure(model: str, repeat: int) -> dict[str, Any]:
     """Compile ``repeat`` times with each compiler, in turns; print a line per compiler and the ratios."""
     costs: dict[str, list[Cost]] = {name: [] for name in COMPILERS}
     for _ in range(repeat):
@@ -136,7 +137,7 @@ def main() -> None:
     options = parser.parse_args()
     results = [measure(model, options.repeat) for model in options.model.split(",")]
     if options.json:
-        options.json.write_text(json.dumps(results, indent=1) + "\n")
+        write_results(options.json, results)
 
 
 if __name__ == "__main__":
