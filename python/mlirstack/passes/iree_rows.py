@@ -34,7 +34,7 @@ ROWS = "mlirstack.rows"
 
 LEAST_POINTS = 32  # of a row; on rows of 24 IREE's code takes half the time
 MOST_SCRATCH = 1 << 18  # bytes of a row's intermediate values, which lie on the stack of a worker
-# One result: what is used elsewhere as well, as a residual sum is, had better be the epilogue of what IREE computes before it.
+# One result: what is used elsewhere as well, as a residual sum is, had better be the epilogue of what comes before.
 _POLICY = Policy(any_size=True)
 # What machines have instructions for; anything else would be a call, and IREE links no library.
 _INSTRUCTIONS = frozenset({"absf", "absi", "ceil", "copysign", "floor", "fma", "roundeven", "rsqrt", "sqrt", "trunc"})
@@ -121,8 +121,10 @@ def _is_as_fast(group: Group) -> bool:
     kinds = [kind for op in group.ops for kind in map(tensor_type, op.operands) if kind is not None]
     if any(kind.element_type.width == 16 for kind in kinds):
         return True
-    [*_, last], [*before, _] = kinds[0].shape, list(walk(group.ops[0]))
-    return len(group.ops) == 1 and [op.name for op in before] == ["arith.addf"] and last % LEAST_POINTS == 0
+    shape, [*before, _] = op_shape(group.ops[0]), list(walk(group.ops[0]))
+    size = shape.sizes[-1] if shape is not None else None
+    is_whole = size is not None and size % LEAST_POINTS == 0
+    return len(group.ops) == 1 and [op.name for op in before] == ["arith.addf"] and is_whole
 
 
 def _reduces(op: Any) -> bool:
