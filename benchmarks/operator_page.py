@@ -36,8 +36,8 @@ Written by `python benchmarks/operators.py --update` from `benchmarks/results/op
 `mlirstack fuzz` in each dtype that eager takes (of f32, f64, f16, bf16, i8, u8, i16, i32, i64, bool, complex64), on ranks 0
 to 6, tensors of no and of one element, odd sizes, permuted, strided, expanded and channels-last operands and special values
 (`benchmarks/operator_cases.py`), compared with eager and with eager in double precision. "all": every graph of every dtype
-that eager takes is right. Numbers are those of the reasons below the table. TOSA has no tensors without elements: that route
-is not asked for them.
+that was run is right. Numbers are those of the reasons below the table. TOSA has no tensors without elements: that route is
+not asked for them. What eager does not take is not in the table, and neither is what was not run yet.
 
 """
 
@@ -52,7 +52,7 @@ def page_text(rows: Mapping[str, Mapping[str, Any]]) -> str:
     columns = [column for column in _COLUMNS if any(name.endswith(f" {column}") for name in rows)]
     notes: dict[str, int] = {}
     lines = [
-        f"| operation | eager takes | {' | '.join(_COLUMNS[column] for column in columns)} |",
+        f"| operation | dtypes | {' | '.join(_COLUMNS[column] for column in columns)} |",
         f"| --- | --- |{' --- |' * len(columns)}",
     ]
     for op in dict.fromkeys(name.split()[0] for name in rows):
@@ -84,7 +84,7 @@ def _note(reason: str, cases: Sequence[str], graphs: int) -> str:
     """A reason without the operation and its dtype, and the cases that it is of."""
     status, _, text = reason.partition(": ")
     first = re.sub(r"^\S+\([^)]*\): ", "", text.partition("; ")[0])
-    general = re.sub(r"^\w+ in '\w+': ", "", re.sub(r"\d[\d.e+-]*", "N", first))
+    general = re.sub(r"^\w+ in '\w+': ", "", re.sub(r"(?<!\w)\d[\d.e+-]*", "N", first))
     return f"{status}: {general}" + ("" if len(cases) == graphs else f" ({', '.join(cases)})")
 
 

@@ -155,7 +155,8 @@ def main() -> int:
 
 
 def _main(options: argparse.Namespace) -> int:
-    known = json.loads(options.table.read_text())["rows"] if options.table.exists() else {}
+    data = json.loads(options.table.read_text()) if options.table.exists() else {"rows": {}, "versions": {}}
+    known = data["rows"]
     wanted = rows(options.only)
     if options.sample is not None:
         wanted = sample({name: row for name, row in wanted.items() if name in known}, options.sample, options.seed)
@@ -167,7 +168,10 @@ def _main(options: argparse.Namespace) -> int:
     if options.update:
         every = {**known, **found}
         ordered = {name: every[name] for name in rows() if name in every}
-        options.table.write_text(table_text({"versions": _packages()}, ordered))
+        # Rows of an earlier run stay what they are: all versions are told.
+        earlier = {name: data["versions"].get(name, "").split(", ") for name in _packages()}
+        told = {name: ", ".join(sorted({*earlier[name], version} - {""})) for name, version in _packages().items()}
+        options.table.write_text(table_text({"versions": told}, ordered))
         if options.table == TABLE:
             write_page(taken(ordered))
         return 0
