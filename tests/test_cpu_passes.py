@@ -24,7 +24,7 @@ from mlirstack.passes.llvm_ir import TranslateToLlvmIr, classic_spelling
 from mlirstack.passes.loop_order import OrderLoops
 from mlirstack.passes.native_code import CompileObject, Disassemble
 from mlirstack.passes.outline import OutlineKernels
-from mlirstack.passes.pin import PinBroadcasts
+from mlirstack.passes.pin import PinBroadcasts, PinReshapes
 from mlirstack.passes.runtime_libraries import missing, needed
 from mlirstack.passes.simplify import SimplifyLinalg
 from mlirstack.pipeline.runner import run_steps
@@ -509,3 +509,28 @@ def test_a_dynamic_matmul_has_its_unit_stride_innermost_where_there_is_one(right
 def test_kernels_stay_functions_of_their_own() -> None:
     text = 'attributes #0 = { noinline "frame-pointer"="all" }\nattributes #1 = { nocallback memory(none) }\n'
     assert classic_spelling(text) == "attributes #0 = { noinline }\n"
+
+
+def test_what_a_factor_is_made_of_is_looked_at_once_however_many_ways_lead_to_it() -> None:
+    """Each of 60 sums reads the one before it twice: 2⁶⁰ ways lead from the product to the first."""
+    sums = "".join(
+        f"""
+        %{number + 1} = linalg.generic {{indexing_maps = [#map, #map, #map],
+            iterator_types = ["parallel", "parallel", "parallel"]}}
+            ins(%{number}, %{number} : tensor<2x4x4xf32>, tensor<2x4x4xf32>) outs(%x : tensor<2x4x4xf32>) {{
+        ^bb0(%a: f32, %b: f32, %out: f32):
+          %sum = arith.mulf %a, %b : f32
+          linalg.yield %sum : f32
+        }} -> tensor<2x4x4xf32>"""
+        for number in range(60)
+    )
+    text = f"""
+    #map = affine_map<(b, i, j) -> (b, i, j)>
+    func.func @main(%x: tensor<2x4x4xf32>) -> tensor<2x4x4xf32> {{
+        %0 = linalg.copy ins(%x : tensor<2x4x4xf32>) outs(%x : tensor<2x4x4xf32>) -> tensor<2x4x4xf32>
+        {sums}
+        %product = linalg.batch_matmul ins(%60, %60 : tensor<2x4x4xf32>, tensor<2x4x4xf32>)
+            outs(%x : tensor<2x4x4xf32>) -> tensor<2x4x4xf32>
+        return %product : tensor<2x4x4xf32>
+    }}"""
+    assert "mlirstack_pin" not in module_text(after(text, PinReshapes()))
