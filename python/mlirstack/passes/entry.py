@@ -159,11 +159,12 @@ def _value(kind: Any) -> abi.ValueAbi:
 
 
 def _is_its_address(kind: Any) -> bool:
-    """Is it a number, or a memref of which nothing but its address is not known?"""
+    """Is it a number, or a memref of which nothing but its address is not known?  One without elements is none to MLIR."""
     if not isinstance(kind, ir.MemRefType):
         return not isinstance(kind, ir.ShapedType)
     memref = ir.MemRefType(kind)
-    return bool(memref.has_static_shape and memref.affine_map == ir.AffineMap.get_identity(memref.rank))
+    is_dense = memref.has_static_shape and memref.affine_map == ir.AffineMap.get_identity(memref.rank)
+    return bool(is_dense and 0 not in memref.shape)
 
 
 def _wrap(module: Any, name: str, callee: Any, *, bare: bool) -> None:
