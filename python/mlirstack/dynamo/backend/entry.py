@@ -6,7 +6,8 @@ AOTAutograd makes functional forward and backward graphs of it; each goes throug
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -95,8 +96,19 @@ def _through_aot_autograd(module: fx.GraphModule, example_inputs: Sequence[Any],
     )
     # Attention arrives as matrix products and a softmax, and an LSTM as its cells: the fused operations have no lowering,
     # and no backward one.
-    with sdpa_kernel(SDPBackend.MATH), torch.backends.mkldnn.flags(enabled=False):
+    with sdpa_kernel(SDPBackend.MATH), _without_mkldnn():
         return through(module, list(example_inputs))
+
+
+@contextmanager
+def _without_mkldnn() -> Iterator[None]:
+    """``torch.backends.mkldnn.flags`` sets TF32 too, and warns on machines that have none."""
+    enabled = torch._C._get_mkldnn_enabled()
+    torch._C._set_mkldnn_enabled(False)
+    try:
+        yield
+    finally:
+        torch._C._set_mkldnn_enabled(enabled)
 
 
 def _run_elsewhere(graph: fx.GraphModule, inputs: Sequence[Any], fallback: str) -> GraphFunction:
