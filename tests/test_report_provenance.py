@@ -129,7 +129,9 @@ def test_a_line_of_the_model_is_found_at_every_level(cpu: DumpFiles, cpu_lines: 
 
 def test_kernels_hold_exactly_the_nodes_they_compute(cpu: DumpFiles, cpu_lines: Provenance) -> None:
     held = {name: [node["name"] for node in node_names(places, cpu["fx"])] for name, places in cpu_lines.kernels.items()}
-    assert sorted(held.values()) == [["add_1", "sum_1"], ["mm", "add", "relu", "sigmoid", "mul"], ["mm_1"]]
+    packing = [["mm"], ["mm_1"]]  # the weight of each, at load
+    computing = [["add_1", "sum_1"], ["mm", "add", "relu", "sigmoid", "mul"], ["mm_1"]]
+    assert sorted(held.values()) == sorted(packing + computing)
 
 
 @pytest.mark.target
