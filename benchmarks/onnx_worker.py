@@ -19,7 +19,7 @@ from onnx.backend.test.loader import load_model_tests
 
 import mlirstack as ms
 from mlirstack.errors import MlirstackError, UnsupportedError, UsageError
-from mlirstack.frontend.onnx_file import first_line
+from mlirstack.frontend.onnx.file import first_line
 from mlirstack.supervised import Tell, serve
 
 

@@ -12,7 +12,7 @@ from mlirstack.frontend.bitcasts import LowerBitcasts
 from mlirstack.frontend.import_fx import ImportFx
 from mlirstack.frontend.long_sums import LowerLongSums
 from mlirstack.frontend.narrow import NarrowConstants
-from mlirstack.frontend.onnx_import import FinishOnnx
+from mlirstack.frontend.onnx.importer import FinishOnnx
 from mlirstack.frontend.reshapes import LowerReshapes
 from mlirstack.frontend.roots import LowerRoots
 from mlirstack.frontend.unsigned_constants import FillUnsignedConstants

@@ -13,20 +13,20 @@ from mlirstack.errors import UsageError
 from mlirstack.passes.cuda.map_kernels import MapKernels
 from mlirstack.passes.cut_unread import CutUnread
 from mlirstack.passes.index_checks import ChecksOutOfKernels
-from mlirstack.passes.iree_bind import BindKernels
-from mlirstack.passes.iree_check import CheckKernels
-from mlirstack.passes.iree_compiler import PHASES
-from mlirstack.passes.iree_doubles import ExpandDoubles
-from mlirstack.passes.iree_embed import EmbedKernels
-from mlirstack.passes.iree_phase import VMFB, IreePhase
-from mlirstack.passes.iree_regions import FormRegions
-from mlirstack.passes.iree_results import ResultSizes
-from mlirstack.passes.iree_row_code import ExportRows, TranslateRows
-from mlirstack.passes.iree_rows import MOST_SCRATCH, FormRowKernels, OneRow
-from mlirstack.passes.iree_rows_embed import EmbedRows
-from mlirstack.passes.iree_split import SplitProgram
-from mlirstack.passes.iree_targets import CPU, KERNEL_ARCHITECTURES
-from mlirstack.passes.iree_tensor_maps import MakeTensorMaps
+from mlirstack.passes.iree.bind import BindKernels
+from mlirstack.passes.iree.compiler import PHASES
+from mlirstack.passes.iree.doubles import ExpandDoubles
+from mlirstack.passes.iree.embed import EmbedKernels
+from mlirstack.passes.iree.embedded_kernels import CheckKernels
+from mlirstack.passes.iree.phase import VMFB, IreePhase
+from mlirstack.passes.iree.regions import FormRegions
+from mlirstack.passes.iree.results import ResultSizes
+from mlirstack.passes.iree.row_code import ExportRows, TranslateRows
+from mlirstack.passes.iree.rows import MOST_SCRATCH, FormRowKernels, OneRow
+from mlirstack.passes.iree.rows_embed import EmbedRows
+from mlirstack.passes.iree.split import SplitProgram
+from mlirstack.passes.iree.targets import CPU, KERNEL_ARCHITECTURES
+from mlirstack.passes.iree.tensor_maps import MakeTensorMaps
 from mlirstack.passes.restore_locations import RestoreLocations
 from mlirstack.passes.settle_broadcasts import SettleBroadcasts
 from mlirstack.passes.share_locations import ShareLocations

@@ -15,7 +15,7 @@ from torch.utils import _pytree as pytree
 from mlirstack.dynamo.backend import mlirstack
 from mlirstack.dynamo.backend.compile_graph import _device_of
 from mlirstack.dynamo.backend.graph_program import graph_program
-from mlirstack.frontend.decompositions import decomposition_table
+from mlirstack.frontend.decompositions.table import decomposition_table
 from mlirstack.lowering import LowerOptions, lower_program
 
 pytestmark = pytest.mark.portable

@@ -19,8 +19,8 @@ from mlirstack.errors import PipelineError, TargetUnavailableError, UsageError
 from mlirstack.frontend.parameters import save_parameters
 from mlirstack.frontend.program import Signature
 from mlirstack.ir.text import parse_module
-from mlirstack.passes.iree_phase import IreePhase
-from mlirstack.passes.iree_targets import BACKENDS, CPU, CUDA, ROCM, VULKAN, device_attribute
+from mlirstack.passes.iree.phase import IreePhase
+from mlirstack.passes.iree.targets import BACKENDS, CPU, CUDA, ROCM, VULKAN, device_attribute
 from mlirstack.targets import requirements
 from mlirstack.targets.base import Artifact
 from mlirstack.targets.iree.bytecode import bytecode_version
@@ -46,7 +46,7 @@ AARCH64, RISCV = 183, 243  # e_machine of ELF
 
 def compiled(backend: str, arch: str) -> bytes:
     """One run of the compiler, from the form that the first phase hands over to the end."""
-    from mlirstack.passes.iree_compiler import CompilerRun, run_compiler
+    from mlirstack.passes.iree.compiler import CompilerRun, run_compiler
 
     text = DOUBLE
     targets = device_attribute(backend, arch)
@@ -197,7 +197,7 @@ def test_samples_reach_every_row_and_column() -> None:
 
 def test_modules_are_parsed_with_the_description_of_a_device() -> None:
     """The attribute goes through our bindings as an opaque one: nothing in it may trip their parser."""
-    from mlirstack.passes.iree_arguments import describe_device
+    from mlirstack.passes.iree.arguments import describe_device
 
     module = parse_module(DOUBLE, new_context())
     describe_device(module, device_attribute(CUDA, "sm_90"))

@@ -12,9 +12,9 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils import _pytree as pytree
 
-from mlirstack.frontend.decompositions import decomposition_table
+from mlirstack.frontend.decompositions.recurrent import add_recurrent_decompositions
+from mlirstack.frontend.decompositions.table import decomposition_table
 from mlirstack.frontend.export import export
-from mlirstack.frontend.recurrent import add_recurrent_decompositions
 from mlirstack.ir.text import module_text
 from mlirstack.pipeline.runner import Runner
 from mlirstack.pipeline.stage import Pipeline

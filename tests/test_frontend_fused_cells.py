@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 import torch
 
-from mlirstack.frontend.decompositions import decomposition_table
+from mlirstack.frontend.decompositions.table import decomposition_table
 
 aten = torch.ops.aten
 BATCH, FEATURES, SIZE = 3, 4, 5

@@ -7,7 +7,7 @@ import itertools
 import pytest
 import torch
 
-from mlirstack.frontend.decompositions import decomposition_table
+from mlirstack.frontend.decompositions.table import decomposition_table
 
 aten = torch.ops.aten
 

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
-from mlirstack.frontend.decompositions import decomposition_table
+from mlirstack.frontend.decompositions.table import decomposition_table
 from mlirstack.frontend.export import export
 from mlirstack.pipeline.observers import LevelCheck
 from mlirstack.pipeline.runner import Runner

@@ -9,7 +9,7 @@ import torch
 from torch import fx, nn
 
 from mlirstack.frontend import repeated
-from mlirstack.frontend.decompositions import decomposition_table
+from mlirstack.frontend.decompositions.table import decomposition_table
 
 
 class Layer(nn.Module):

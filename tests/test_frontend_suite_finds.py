@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import mlirstack
-from mlirstack.frontend.decompositions import decomposition_table
+from mlirstack.frontend.decompositions.table import decomposition_table
 from mlirstack.frontend.export import export
 from mlirstack.frontend.routes import choose_route
 

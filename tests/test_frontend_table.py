@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mlirstack.frontend.table import extend
+from mlirstack.frontend.decompositions.extend import extend
 
 
 def test_a_rule_leaves_what_it_does_not_apply_to_to_the_one_before() -> None:

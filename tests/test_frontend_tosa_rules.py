@@ -14,7 +14,7 @@ import mlirstack
 from mlirstack.frontend.export import export
 from mlirstack.frontend.graph import calls, node_source
 from mlirstack.frontend.replace_nodes import replace_nodes
-from mlirstack.frontend.tosa_rules import tosa_rules
+from mlirstack.frontend.tosa.rules import tosa_rules
 
 torch.manual_seed(0)
 IMAGE = torch.randn(2, 3, 9, 8)

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 import mlirstack as ms
-from mlirstack.frontend.decompositions import decomposition_table
-from mlirstack.frontend.transposed import _transposed
+from mlirstack.frontend.decompositions.table import decomposition_table
+from mlirstack.frontend.decompositions.transposed import _transposed
 
 pytestmark = pytest.mark.portable
 

@@ -17,7 +17,7 @@ from mlirstack.frontend.program import Program
 from mlirstack.ir.ops import function
 from mlirstack.ir.text import parse_module
 from mlirstack.lowering import LowerOptions, build_program, program_of
-from mlirstack.passes.iree_results import RESULT_SIZES, ResultSizes
+from mlirstack.passes.iree.results import RESULT_SIZES, ResultSizes
 from mlirstack.targets.callable import CompiledFunction
 from mlirstack.targets.iree.gpu import IreeCudaExecutable
 from mlirstack.targets.iree.session import processor

@@ -19,10 +19,10 @@ from mlirstack.errors import StageError, UsageError
 from mlirstack.ir.ops import walk
 from mlirstack.ir.text import module_bytecode, module_text, parse_module
 from mlirstack.lowering import Lowering
-from mlirstack.passes.iree_check import CheckKernels, kernels_of, missing_kernels
-from mlirstack.passes.iree_compiler import CompilerRun, run_compiler
-from mlirstack.passes.iree_embed import CUDA_TARGET, parameters_of
-from mlirstack.passes.iree_executables import (
+from mlirstack.passes.iree.compiler import CompilerRun, run_compiler
+from mlirstack.passes.iree.embed import CUDA_TARGET, parameters_of
+from mlirstack.passes.iree.embedded_kernels import CheckKernels, kernels_of, missing_kernels
+from mlirstack.passes.iree.executables import (
     KernelExport,
     KernelObject,
     declare_executable,
@@ -30,8 +30,8 @@ from mlirstack.passes.iree_executables import (
     dispatch,
     written_operands,
 )
-from mlirstack.passes.iree_program import hidden_program
-from mlirstack.passes.iree_split import SplitProgram
+from mlirstack.passes.iree.program import hidden_program
+from mlirstack.passes.iree.split import SplitProgram
 from mlirstack.targets.registry import create_target
 
 BF16 = torch.bfloat16

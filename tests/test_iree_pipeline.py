@@ -19,9 +19,9 @@ from mlirstack.errors import PipelineError, StageError, UsageError
 from mlirstack.ir.ops import op_counts
 from mlirstack.ir.parameters import mark_parameters, marked_parameters
 from mlirstack.ir.text import clone_module, module_bytecode, module_text, parse_module
-from mlirstack.passes.iree_arguments import booleans_to_bytes, name_written_arguments, parameters_to_globals
-from mlirstack.passes.iree_compiler import PHASES, compiler_program, parse_messages
-from mlirstack.passes.iree_phase import IreePhase
+from mlirstack.passes.iree.arguments import booleans_to_bytes, name_written_arguments, parameters_to_globals
+from mlirstack.passes.iree.compiler import PHASES, compiler_program, parse_messages
+from mlirstack.passes.iree.phase import IreePhase
 from mlirstack.pipeline.parse import parse_pipeline
 from mlirstack.pipeline.reproducer import Reproducer
 from mlirstack.pipeline.runner import Runner

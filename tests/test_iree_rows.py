@@ -14,8 +14,8 @@ from torch.nn import functional
 import mlirstack as ms
 from mlirstack.errors import StageError
 from mlirstack.lowering import Lowering
-from mlirstack.passes.iree_check import CheckKernels, kernels_of
-from mlirstack.passes.iree_code import describe_code, find_code
+from mlirstack.passes.iree.code import describe_code, find_code
+from mlirstack.passes.iree.embedded_kernels import CheckKernels, kernels_of
 from mlirstack.passes.native_code import CompileObject
 from mlirstack.targets.registry import create_target
 

@@ -21,7 +21,7 @@ from mlirstack.errors import BundleError, RuntimeCheckError, SignatureError, Tar
 from mlirstack.frontend.export import export
 from mlirstack.frontend.program import Program
 from mlirstack.lowering import LowerOptions, build_program, lower_program
-from mlirstack.passes.iree_phase import VMFB, IreePhase
+from mlirstack.passes.iree.phase import VMFB, IreePhase
 from mlirstack.targets.base import Artifact
 from mlirstack.targets.iree.runtime import IreeExecutable
 from mlirstack.targets.registry import create_target

@@ -18,7 +18,7 @@ from mlirstack.bundle.torch_arrays import array_of
 from mlirstack.deploy.bench import Kernel, golden_call, gpu_kernels
 from mlirstack.errors import MissingDependencyError, MlirstackError, UsageError
 from mlirstack.frontend.program import ENTRY
-from mlirstack.passes.iree_archive import SCOPE
+from mlirstack.passes.iree.archive import SCOPE
 from mlirstack.pipeline.tool import run_tool
 
 CALLS = 10

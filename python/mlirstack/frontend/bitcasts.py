@@ -1,6 +1,6 @@
 """``x.view(dtype)`` between dtypes of one size: the same bits read as another type, which torch-mlir has no lowering for.
 
-The decompositions of :mod:`mlirstack.frontend.bits` bring all else that looks at bits to this.
+The decompositions of :mod:`mlirstack.frontend.decompositions.bits` bring all else that looks at bits to this.
 """
 
 from __future__ import annotations

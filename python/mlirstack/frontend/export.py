@@ -24,13 +24,13 @@ from mlirstack.errors import SourceLine, UnsupportedError, UnsupportedOp, UsageE
 from mlirstack.frontend import program as contract
 from mlirstack.frontend import trees
 from mlirstack.frontend.containers import register_containers
-from mlirstack.frontend.decompositions import decomposition_table
+from mlirstack.frontend.decompositions.empty_tensors import rewrite_empty_tensors
+from mlirstack.frontend.decompositions.prims import rewrite_prim_views
+from mlirstack.frontend.decompositions.table import decomposition_table
 from mlirstack.frontend.dynamic import AxisSpec, DimensionNames, leaf_axes, tile_small_axes
 from mlirstack.frontend.dynamic_views import rewrite_dynamic_views
-from mlirstack.frontend.empty_tensors import rewrite_empty_tensors
 from mlirstack.frontend.graph import FxGraph, dtype_name, node_source, output_node, placeholders
 from mlirstack.frontend.layouts import give_as_stored, order_of, take_as_stored
-from mlirstack.frontend.prims import rewrite_prim_views
 from mlirstack.frontend.program import ArgumentSpec, Mutation, Program, ResultSpec, Signature
 from mlirstack.frontend.quantized import quantized_decompositions, refuse_packed_modules
 from mlirstack.frontend.random_numbers import CALLS, Generator, bind_generator, first_values

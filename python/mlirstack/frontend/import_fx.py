@@ -53,7 +53,7 @@ class ImportFx(Translation):
         lines = _lines_in_dump(payload, graph_module)
         if self.for_tosa:
             from mlirstack.frontend.replace_nodes import replace_nodes
-            from mlirstack.frontend.tosa_rules import tosa_rules
+            from mlirstack.frontend.tosa.rules import tosa_rules
 
             origins = replace_nodes(graph_module, tosa_rules())
             lines |= {node: lines[origin] for node, origin in origins.items() if origin in lines}

@@ -26,7 +26,7 @@ from torch.utils import _pytree as pytree
 from mlirstack.errors import UsageError
 from mlirstack.frontend.dynamic_option import DynamicRanges, parse_dynamic
 from mlirstack.frontend.export import Inputs, export, given_inputs
-from mlirstack.frontend.onnx_source import OnnxModule, load_onnx
+from mlirstack.frontend.onnx.source import OnnxModule, load_onnx
 from mlirstack.frontend.program import Program
 from mlirstack.pipeline.registry import nearest
 

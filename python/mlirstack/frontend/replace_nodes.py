@@ -16,7 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
-from mlirstack.frontend.decompositions import decomposition_table
+from mlirstack.frontend.decompositions.table import decomposition_table
 from mlirstack.frontend.devices import with_constants_in_place
 
 Rule = Callable[..., Any]

@@ -18,8 +18,8 @@ from torch.utils import _pytree as pytree
 
 from mlirstack.bindings import ir
 from mlirstack.errors import SourceLine, StageError, UnsupportedError, UnsupportedOp, UsageError
+from mlirstack.frontend.decompositions.empty_tensors import is_empty
 from mlirstack.frontend.dtypes import parse_type
-from mlirstack.frontend.empty_tensors import is_empty
 from mlirstack.frontend.graph import (
     FxGraph,
     calls,
@@ -30,11 +30,11 @@ from mlirstack.frontend.graph import (
     operand_dtypes,
     placeholders,
 )
-from mlirstack.frontend.onnx_import import first_failing_operator, unsupported_operators
-from mlirstack.frontend.onnx_refusals import refused_operators
+from mlirstack.frontend.onnx.importer import first_failing_operator, unsupported_operators
+from mlirstack.frontend.onnx.refusals import refused_operators
 from mlirstack.frontend.program import Program
 from mlirstack.frontend.replace_nodes import applies
-from mlirstack.frontend.tosa_rules import costly_rules
+from mlirstack.frontend.tosa.rules import costly_rules
 from mlirstack.frontend.unsupported import failing_nodes
 from mlirstack.ir.diagnostics import source_line
 from mlirstack.ir.level import LEVELS

@@ -26,7 +26,7 @@ from mlirstack.fuzz.results import Result, Status
 from mlirstack.fuzz.spec import from_json
 from mlirstack.fuzz.values import is_inexact
 from mlirstack.lowering import LowerOptions, build_program, lower_program, program_of
-from mlirstack.passes.iree_phase import VMFB, IreePhase
+from mlirstack.passes.iree.phase import VMFB, IreePhase
 from mlirstack.supervised import Tell, serve
 from mlirstack.targets.base import Artifact
 from mlirstack.targets.callable import CompiledFunction

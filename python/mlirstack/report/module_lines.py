@@ -22,7 +22,7 @@ from mlirstack.ir.kernels import KERNEL_ATTRIBUTE
 from mlirstack.ir.locations import Origin, OriginCache
 from mlirstack.ir.ops import walk
 from mlirstack.ir.text import read_module
-from mlirstack.passes.iree_compiler import compiler_program
+from mlirstack.passes.iree.compiler import compiler_program
 from mlirstack.pipeline.tool import run_tool
 
 Places = frozenset[Origin]

@@ -35,9 +35,9 @@ from mlirstack.frontend.import_fx import ImportFx
 from mlirstack.frontend.program import Program
 from mlirstack.ir.level import LEVELS
 from mlirstack.ir.text import module_bytecode
-from mlirstack.passes.iree_regions import FormRegions
-from mlirstack.passes.iree_rows import FormRowKernels
-from mlirstack.passes.iree_split import SplitProgram
+from mlirstack.passes.iree.regions import FormRegions
+from mlirstack.passes.iree.rows import FormRowKernels
+from mlirstack.passes.iree.split import SplitProgram
 from mlirstack.pipeline.dump import TRACE
 from mlirstack.pipeline.reproducer import EMPTY_PIPELINE, Rest
 from mlirstack.pipeline.stage import Pipeline

@@ -16,7 +16,7 @@ from torch import fx
 from mlirstack.dynamo.backend.compile_graph import GraphFunction, compile_graph, why
 from mlirstack.dynamo.backend.options import BackendOptions, read_options
 from mlirstack.errors import MlirstackError, UsageError
-from mlirstack.frontend.decompositions import decomposition_table
+from mlirstack.frontend.decompositions.table import decomposition_table
 
 log = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from mlirstack.dynamo.explain.explain import explain
 from mlirstack.dynamo.explain.request import Request, parse_shapes
 from mlirstack.dynamo.explain.terminal import print_explanation
 from mlirstack.errors import MlirstackError, UsageError
-from mlirstack.frontend.onnx_source import OnnxModule
+from mlirstack.frontend.onnx.source import OnnxModule
 from mlirstack.frontend.program import Program
 from mlirstack.frontend.references import ModelSource, load
 from mlirstack.supervised import Tell, serve

@@ -17,7 +17,7 @@ from mlirstack.ir.ops import functions, walk
 from mlirstack.ir.text import clone_module
 from mlirstack.passes.cuda.plan import LaunchPlan
 from mlirstack.passes.cuda.plan_writer import plan_of
-from mlirstack.passes.iree_program import PROGRAM
+from mlirstack.passes.iree.program import PROGRAM
 from mlirstack.passes.llvm_ir import classic_spelling
 from mlirstack.pipeline.step import Translation
 

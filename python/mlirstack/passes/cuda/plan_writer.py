@@ -17,7 +17,7 @@ from mlirstack.passes.cuda.constant_bytes import constant_of
 from mlirstack.passes.cuda.host_program import UNUSED, HostProgram
 from mlirstack.passes.cuda.memory import assign_offsets
 from mlirstack.passes.cuda.plan import Buffer, Constant, Expr, Input, KernelInfo, LaunchPlan, PlannedFunction, ResultRef
-from mlirstack.passes.iree_program import packed_program
+from mlirstack.passes.iree.program import packed_program
 
 
 def plan_of(module: Any) -> LaunchPlan:

@@ -20,7 +20,7 @@ import numpy as np
 
 from mlirstack.errors import RuntimeCheckError, TargetUnavailableError
 from mlirstack.frontend.program import ENTRY, ArgumentSpec, Signature
-from mlirstack.passes.iree_archive import ARGUMENTS, CHECKS, PARAMETERS, RESULTS, SCOPE, WRITTEN, Size
+from mlirstack.passes.iree.archive import ARGUMENTS, CHECKS, PARAMETERS, RESULTS, SCOPE, WRITTEN, Size
 
 ALIGNMENT = 64  # bytes; IREE refuses to import buffers that are not aligned so
 

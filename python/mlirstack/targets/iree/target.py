@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from mlirstack.errors import BundleError, PipelineError, TargetUnavailableError, UsageError
 from mlirstack.frontend.program import Program, Signature
-from mlirstack.passes.iree_targets import BACKENDS, KERNEL_ARCHITECTURES, check_architecture
+from mlirstack.passes.iree.targets import BACKENDS, KERNEL_ARCHITECTURES, check_architecture
 from mlirstack.pipeline.registry import nearest
 from mlirstack.targets.base import ArrayExecutable, Artifact, Executable, Target
 from mlirstack.targets.iree.bytecode import bytecode_read_here, bytecode_version
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     import numpy as np
     import torch
 
-    from mlirstack.passes.iree_phase import IreePhase
+    from mlirstack.passes.iree.phase import IreePhase
     from mlirstack.pipeline.runner import Observer, Payload
     from mlirstack.pipeline.stage import Pipeline
 
@@ -81,7 +81,7 @@ class IreeTarget(Target):
 
     def _phase(self) -> IreePhase:
         """The last of IREE's phases, with what was set."""
-        from mlirstack.passes.iree_phase import VMFB, IreePhase
+        from mlirstack.passes.iree.phase import VMFB, IreePhase
 
         try:
             phase = IreePhase(VMFB, backend=self.backend, arch=self.arch, fenced=self.fenced)
@@ -317,7 +317,7 @@ class IreeVulkanTarget(_CompileOnly):
 
 def _own_kernels(artifact: Artifact) -> list[dict[str, Any]]:
     """The descriptions of our own kernels inside an artifact, for its metadata."""
-    from mlirstack.passes.iree_check import kernels_of
+    from mlirstack.passes.iree.embedded_kernels import kernels_of
 
     return kernels_of(artifact.files[MODULE]) or []
 

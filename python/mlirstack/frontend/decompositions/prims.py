@@ -1,0 +1,46 @@
+"""Operators of torch's ``prims`` in terms of ATen: views that torch.export captures and its decompositions then refuse, and
+the copy with other strides that some of them (of ``lerp``, for one) leave behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+
+from mlirstack.frontend.decompositions.extend import Decomposition
+
+aten, prims = torch.ops.aten, torch.ops.prims
+
+# Operator -> the same in ATen, and its arguments from those of the prim.
+_VIEWS: dict[Any, tuple[Any, Callable[..., tuple[Any, ...]]]] = {
+    prims.squeeze.default: (aten.squeeze.dims, lambda x, dimensions: (x, dimensions)),
+    prims.view_of.default: (aten.alias.default, lambda x: (x,)),
+    prims.transpose.default: (aten.permute.default, lambda x, permutation: (x, permutation)),
+    prims.split_dim.default: (aten.unflatten.int, lambda x, dim, outer_length: (x, dim, [outer_length, -1])),
+    prims.collapse_view.default: (aten.flatten.using_ints, lambda x, start, end: (x, start, end)),
+}
+
+
+def rewrite_prim_views(module: fx.GraphModule) -> None:
+    """Replace the views in ``module`` and in the bodies of its control flow, in place."""
+    for child in module.modules():
+        if not isinstance(child, fx.GraphModule):
+            continue
+        for node in child.graph.nodes:
+            found = _VIEWS.get(node.target)
+            if found is not None:
+                node.target, arguments = found
+                node.args, node.kwargs = arguments(*node.args, **node.kwargs), {}
+        child.recompile()
+
+
+def add_prim_decompositions(table: dict[Any, Decomposition]) -> None:
+    """Extend ``table``: where the elements of a result lie in memory is no matter of the graph."""
+    table[prims.copy_strided.default] = _copy_strided
+
+
+def _copy_strided(x: Tensor, stride: Sequence[int]) -> Tensor:
+    return x.clone()

@@ -1,0 +1,79 @@
+"""Division of real numbers, and by them: quotients that are rounded to whole ones and their remainders, exactly as eager has
+them, and quotients of integers by a real number.
+
+torch-mlir's conversions take both from the rounded quotient: a remainder of a large quotient is off, and one by infinity is
+NaN.  ``remainder`` has an exact operation on the linalg route, of which the others are made.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mlirstack.frontend.decompositions.extend import Decomposition, extend
+from mlirstack.frontend.decompositions.unsigned import common_dtype
+from mlirstack.frontend.half import accumulation
+
+aten = torch.ops.aten
+
+
+def add_real_division_decompositions(table: dict[Any, Decomposition]) -> None:
+    """Extend ``table``; what stands there already is kept for integers and for other ways to round."""
+    for op in (aten.div.Tensor, aten.div.Scalar):
+        extend(table, op, _quotient_by_number)
+    for op in (aten.fmod.Tensor, aten.fmod.Scalar):
+        extend(table, op, _fmod)
+    for op in (aten.div.Tensor_mode, aten.div.Scalar_mode):
+        extend(table, op, _floored)
+    for op in (aten.floor_divide.default, aten.floor_divide.Scalar):
+        extend(table, op, _floor_divide)
+
+
+def _quotient_by_number(x: Tensor, y: Any) -> Any:
+    """Integers are real numbers first: the conversion to TOSA would cut the number off to a whole one."""
+    if isinstance(y, Tensor) or x.is_floating_point() or x.is_complex():
+        return NotImplemented
+    return x.to(torch.get_default_dtype()) / y
+
+
+def _operands(x: Tensor, y: Any) -> tuple[Tensor, Tensor, torch.dtype] | None:
+    """Both in the dtype in which eager divides, and the dtype of the result; None where that is not of real numbers."""
+    dtype = common_dtype((x, y))
+    if not dtype.is_floating_point:
+        return None
+    wide = accumulation(dtype)
+    divisor = y if isinstance(y, Tensor) else torch.full((), y, dtype=dtype, device=x.device)
+    return x.to(wide), divisor.to(wide), dtype
+
+
+def _fmod(x: Tensor, y: Any) -> Any:
+    operands = _operands(x, y)
+    return NotImplemented if operands is None else _rest(operands[0], operands[1]).to(operands[2])
+
+
+def _rest(x: Tensor, y: Tensor) -> Tensor:
+    """The remainder with the sign of ``x``; of magnitudes both kinds of remainder are the same."""
+    rest = torch.remainder(x.abs(), y.abs())
+    return torch.where(x < 0, -rest, rest)
+
+
+def _floored(x: Tensor, y: Any, *, rounding_mode: str | None = None) -> Any:
+    return _floor_divide(x, y) if rounding_mode == "floor" else NotImplemented
+
+
+def _floor_divide(x: Tensor, y: Any) -> Any:
+    """The quotient of what is left of ``x`` without the remainder, one less where the signs differ; by zero as it comes."""
+    operands = _operands(x, y)
+    if operands is None:
+        return NotImplemented
+    x, divisor, dtype = operands
+    rest = _rest(x, divisor)
+    quotient = (x - rest) / divisor
+    quotient = torch.where(torch.logical_and(rest != 0, (divisor < 0) != (rest < 0)), quotient - 1, quotient)
+    # It is whole but for its own rounding.
+    down = torch.floor(quotient)
+    down = torch.where(quotient - down > 0.5, down + 1, down)
+    plain = x / divisor  # at most one where the quotient is zero, which has its sign
+    return torch.where(divisor == 0, plain, torch.where(quotient == 0, torch.trunc(plain * 0.5), down)).to(dtype)

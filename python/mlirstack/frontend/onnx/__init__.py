@@ -1,0 +1,1 @@
+"""ONNX files as models: reading, import by torch-mlir, and what stands for a Torch program."""

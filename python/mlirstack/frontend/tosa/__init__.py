@@ -1,0 +1,1 @@
+"""What the TOSA route rewrites before import, because TOSA lacks it or says something else."""
