@@ -5,7 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 from several import assert_as_eager
+from torch import Tensor, nn
 from torch.nn import functional as F
+
+import mlirstack as ms
+from mlirstack.bindings import ir, new_context
+from mlirstack.passes.iree.readings import hold_shared_results
 
 pytestmark = pytest.mark.target
 
@@ -22,3 +27,58 @@ def test_a_window_at_a_single_position_may_leave_the_end_of_the_image() -> None:
     generator = torch.Generator().manual_seed(0)
     images = torch.randn(1, 1, 8, 6, generator=generator), torch.randn(1, 1, 4, 8, 5, generator=generator)
     assert_as_eager(programs, *images, route="linalg", target="iree-cpu")
+
+
+def _with_transpose(y: Tensor) -> Tensor:
+    return y - 2 * y.transpose(1, 2)
+
+
+def test_an_op_may_read_a_reduction_in_two_ways() -> None:
+    """IREE computed both readings from the tile of one."""
+    programs = {
+        "maximum": lambda x: _with_transpose(x.amax(-1, keepdim=True)),
+        "softmax": lambda x: _with_transpose(x[:, :, :7].softmax(-1)),
+        "behind relu": lambda x: _with_transpose(x.sum(-1, keepdim=True).relu()),
+        "product": lambda x: _with_transpose((x @ x.transpose(1, 2)).relu()),
+        "distances": lambda x: (x * x).sum(-1)[:, :, None] + (x * x).sum(-1)[:, None, :] - 2 * x @ x.transpose(1, 2),
+        "pooling": lambda x: _with_transpose(F.max_pool1d(x, 33)),
+    }
+    assert_as_eager(programs, torch.randn(3, 7, 33, generator=torch.Generator().manual_seed(0)), target="iree-cpu")
+
+
+class Distances(nn.Module):
+    """Squared distances between all pairs of rows."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(rows, width) → (rows, rows)."""
+        squares = (x * x).sum(-1)
+        return squares[:, None] + squares[None, :] - 2 * x @ x.T
+
+
+def test_distances_of_any_number_of_rows() -> None:
+    generator = torch.Generator().manual_seed(0)
+    function = ms.compile(
+        Distances(), (torch.randn(9, 5),), target="iree-cpu", dynamic_shapes=({0: torch.export.Dim("rows", max=99)},)
+    )
+    for rows in (1, 2, 33):
+        x = torch.randn(rows, 5, generator=generator)
+        torch.testing.assert_close(function(x), Distances()(x), rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("model", "count"),
+    [
+        (nn.Softmax(-1), 0),
+        (nn.LayerNorm(5), 0),
+        (nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval(), 0),
+        (Distances(), 1),
+    ],
+)
+def test_only_what_is_read_in_several_ways_is_held(model: nn.Module, count: int) -> None:
+    """What is held is not fused with what reads it: that costs time."""
+    x = torch.randn(2, 3, 8) if isinstance(model, nn.TransformerEncoderLayer) else torch.randn(7, 5)
+    text = ms.lower(model, (x,), target="iree-cpu", to="prepared")["prepared"].text
+    with new_context():
+        module = ir.Module.parse(text)
+        hold_shared_results(module)
+        assert str(module).count("util.optimization_barrier") == count

@@ -19,6 +19,7 @@ from mlirstack.passes.iree.arguments import (
 )
 from mlirstack.passes.iree.compiler import PHASES, CompilerRun, linked_files, run_compiler, source_of
 from mlirstack.passes.iree.late_checks import checks_to_results
+from mlirstack.passes.iree.readings import hold_shared_results
 from mlirstack.passes.iree.results import pass_results
 from mlirstack.passes.iree.targets import BACKENDS, CPU, architecture_flags, check_architecture, device_attribute
 from mlirstack.pipeline.registry import nearest
@@ -93,6 +94,7 @@ class IreePhase(Translation):
         if self.fenced:
             checks_to_results(module)
             pass_results(module)
+        hold_shared_results(module)
         describe_device(module, device_attribute(self.backend, self.arch))
         return module_bytecode(module)
 

@@ -1,0 +1,129 @@
+"""Results that one op reads in two ways, held apart from it when a program is handed to IREE.
+
+IREE 3.13 puts a reduction and the elementwise op behind it into one dispatch when one reading of the result goes well with
+the tiles of both.  A second reading, of the result transposed for one, then finds only what its own tile has computed:
+pairwise distances, and sums of a softmax with its transpose, came out wrong.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from mlirstack.bindings import ir
+from mlirstack.ir.ops import functions
+from mlirstack.passes.functions import defining_op
+from mlirstack.passes.iree.executables import dynamic_sizes
+from mlirstack.schedules.linalg_ops import LinalgOp, Operand, linalg_op
+
+_EXPAND, _COLLAPSE = "tensor.expand_shape", "tensor.collapse_shape"
+
+_Reading = tuple[str, ...]  # for each dimension of a value the index that an op reads it at, in terms of the op's loops
+
+
+def hold_shared_results(module: Any) -> None:
+    """Before: ``linalg`` on tensors.  After: a value behind a reduction that an op reads in several ways, be it through
+    elementwise ops and reshapes, passes a barrier; IREE fuses nothing across::
+
+        %y = reduce %x                      →    %y = reduce %x
+        generic ins(%y, %y) (d0), (d1)           %z = util.optimization_barrier %y
+                                                 generic ins(%z, %z) (d0), (d1)
+    """
+    for function in functions(module):
+        for block in function.regions[0].blocks:
+            for value in _shared([op.operation for op in block.operations]):
+                _hold(value)
+
+
+def _hold(value: Any) -> None:
+    op = defining_op(value)
+    value.context.allow_unregistered_dialects = True
+    with ir.InsertionPoint.after(op), op.location:
+        sizes = dynamic_sizes(value)
+        barrier = ir.Operation.create("util.optimization_barrier", results=[value.type], operands=[value])
+        held = barrier.result
+        if sizes:  # of what passes a barrier nothing is known any more
+            held = ir.Operation.create("flow.tensor.tie_shape", results=[value.type], operands=[held, *sizes]).result
+    value.replace_all_uses_except(held, [barrier, *(size.owner.operation for size in sizes)])
+
+
+def _shared(ops: Sequence[Any]) -> list[Any]:
+    """The values to hold, for each op those that are nearest to it."""
+    place = {result: number for number, op in enumerate(ops) for result in op.results}
+    behind: set[Any] = set()  # a reduction, with nothing but elementwise ops and reshapes between
+    held: list[Any] = []
+    for op in ops:
+        found = linalg_op(op)
+        if found is not None:
+            held += _read_in_several_ways(found, place, behind.difference(held))
+        reduces = found is not None and bool(found.reductions)
+        if reduces or (_is_fused(op) and any(value in behind for value in op.operands)):
+            behind.update(op.results)
+    return held
+
+
+def _is_fused(op: Any) -> bool:
+    """Does IREE fuse ``op`` with what it reads?"""
+    found = linalg_op(op)
+    return op.name in (_EXPAND, _COLLAPSE) or (found is not None and not found.reductions)
+
+
+def _read_in_several_ways(found: LinalgOp, place: dict[Any, int], behind: set[Any]) -> Iterator[Any]:
+    """Of the values ``behind`` reductions, those that an op depends on in several ways; nothing that only they depend on."""
+    readings: dict[Any, set[_Reading]] = {}
+    queue: list[tuple[int, int, Any]] = []  # later values first: all that reads a value has been seen when it is looked at
+
+    def read(value: Any, reading: _Reading) -> None:
+        if value in behind:
+            if value not in readings:
+                heapq.heappush(queue, (-place[value], len(readings), value))
+            readings.setdefault(value, set()).add(reading)
+
+    for operand in found.operands:
+        read(operand.value, tuple(str(index) for index in operand.expressions))
+    while queue:
+        value = heapq.heappop(queue)[-1]
+        if len(readings[value]) > 1:
+            yield value
+        elif _is_fused(defining_op(value)):
+            for source, reading in _sources(value, *readings[value]):
+                read(source, reading)
+
+
+def _sources(value: Any, reading: _Reading) -> Iterator[tuple[Any, _Reading]]:
+    """What the op behind ``value`` reads, and where, for the part of ``value`` that is read at ``reading``."""
+    op = defining_op(value)
+    found = linalg_op(op)
+    if found is None:
+        yield op.operands[0], _through_reshape(op, reading)
+        return
+    written = found.outputs[list(op.results).index(value)]
+    for operand in found.operands:
+        yield operand.value, _through(operand, written, reading)
+
+
+def _through(operand: Operand, written: Operand, reading: _Reading) -> _Reading:
+    """Loops stand for dimensions of the result, whose indices are known."""
+    loops = {loop: index for loop, index in zip(written.dims, reading, strict=True) if loop is not None}
+    return tuple(
+        str(expression) if isinstance(expression, ir.AffineConstantExpr) else loops.get(loop, f"{expression} of {reading}")
+        for loop, expression in zip(operand.dims, operand.expressions, strict=True)
+    )
+
+
+def _through_reshape(op: Any, reading: _Reading) -> _Reading:
+    """Dimensions of size 1 come and go; others that are joined or split keep what was joined or split in their index."""
+    shapes = [list(ir.RankedTensorType(value.type).shape) for value in (op.operands[0], op.results[0])]
+    longer = shapes[1] if op.name == _EXPAND else shapes[0]
+    index: list[str] = []
+    for number, group in enumerate(op.attributes["reassociation"]):
+        dims = [int(dim) for dim in group]
+        proper = [dim for dim in dims if longer[dim] != 1]
+        sizes = [longer[dim] for dim in dims]
+        if op.name == _EXPAND:
+            index.append(reading[proper[0]] if len(proper) == 1 else f"{[reading[dim] for dim in dims]} of {sizes}")
+        else:
+            whole = reading[number] if len(proper) == 1 else f"{reading[number]} of {sizes}"
+            index += ["0" if longer[dim] == 1 else f"{whole}" if len(proper) == 1 else f"{whole}, {dim}" for dim in dims]
+    return tuple(index)
