@@ -44,13 +44,13 @@ class OwnPipeline:
 def measure_own_pipeline(program: Program) -> OwnPipeline:
     """Lower for cpu up to the kernels and for cuda up to the launch plan; neither needs a device or CUDA's tools."""
     cpu = lower_program(program, LowerOptions("cpu", to="kernels"))
-    linalg, kernels = _module(cpu, "linalg"), _module(cpu, "kernels")
+    linalg, packed, kernels = (_module(cpu, stage) for stage in ("linalg", "packed", "kernels"))
     structured = list(_structured(function(linalg, "main")))
     calls = [op for op in walk(function(kernels, "main")) if op.name == "func.call"]
     fusion = Fusion(
         len(structured), len(calls), _sum(_touched(op) for op in structured), _sum(_touched(op) for op in calls)
     )  # fmt: skip
-    prepare = next((op for op in kernels.body.operations if _name(op) == "prepare"), None)
+    prepare = next((op for op in packed.body.operations if _name(op) == "prepare"), None)
     folded = len(list(_structured(prepare))) if prepare is not None else 0
     launches, memory, why_not = _cuda(program)
     return OwnPipeline(cpu.route, fusion, folded, _cleaned(cpu), launches, memory, why_not)
