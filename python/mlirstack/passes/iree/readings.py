@@ -13,7 +13,6 @@ from typing import Any
 
 from mlirstack.bindings import ir
 from mlirstack.ir.ops import functions
-from mlirstack.passes.functions import defining_op
 from mlirstack.passes.iree.executables import dynamic_sizes
 from mlirstack.schedules.linalg_ops import LinalgOp, Operand, linalg_op
 
@@ -37,7 +36,7 @@ def hold_shared_results(module: Any) -> None:
 
 
 def _hold(value: Any) -> None:
-    op = defining_op(value)
+    op = value.owner.operation
     value.context.allow_unregistered_dialects = True
     with ir.InsertionPoint.after(op), op.location:
         sizes = dynamic_sizes(value)
@@ -86,14 +85,14 @@ def _read_in_several_ways(found: LinalgOp, place: dict[Any, int], behind: set[An
         value = heapq.heappop(queue)[-1]
         if len(readings[value]) > 1:
             yield value
-        elif _is_fused(defining_op(value)):
+        elif _is_fused(value.owner.operation):
             for source, reading in _sources(value, *readings[value]):
                 read(source, reading)
 
 
 def _sources(value: Any, reading: _Reading) -> Iterator[tuple[Any, _Reading]]:
     """What the op behind ``value`` reads, and where, for the part of ``value`` that is read at ``reading``."""
-    op = defining_op(value)
+    op = value.owner.operation
     found = linalg_op(op)
     if found is None:
         yield op.operands[0], _through_reshape(op, reading)
@@ -105,9 +104,13 @@ def _sources(value: Any, reading: _Reading) -> Iterator[tuple[Any, _Reading]]:
 
 def _through(operand: Operand, written: Operand, reading: _Reading) -> _Reading:
     """Loops stand for dimensions of the result, whose indices are known."""
-    loops = {loop: index for loop, index in zip(written.dims, reading, strict=True) if loop is not None}
+    loops: dict[int | None, str] = dict(zip(written.dims, reading, strict=True))
     return tuple(
-        str(expression) if isinstance(expression, ir.AffineConstantExpr) else loops.get(loop, f"{expression} of {reading}")
+        str(expression)
+        if isinstance(expression, ir.AffineConstantExpr)
+        else loops[loop]
+        if loop in loops and loop is not None
+        else f"{expression} of {reading}"
         for loop, expression in zip(operand.dims, operand.expressions, strict=True)
     )
 
