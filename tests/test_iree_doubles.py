@@ -33,6 +33,11 @@ class All(nn.Module):
         return {name: function(x, y) for name, function in FUNCTIONS.items()}
 
 
+class Angle(nn.Module):
+    def forward(self, y: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        return torch.atan2(y, x)
+
+
 class Wave(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.sin(x) + torch.remainder(x, 3.0)
@@ -51,6 +56,14 @@ def test_written_out_functions_are_right_over_the_whole_range() -> None:
         assert torch.equal(torch.signbit(got[name])[known], torch.signbit(expected)[known]), name
     exact = torch.isin(x, POWERS)
     assert torch.equal(got["log2"][exact], torch.log2(x[exact]))
+
+
+def test_angles_of_zeros_and_infinities_in_single_precision() -> None:
+    odd = torch.tensor([math.nan, math.inf, -math.inf, 0.0, -0.0, 1.0, -3e-37, 2e37])
+    y, x = torch.cartesian_prod(odd, odd).unbind(-1)
+    got, expected = ms.compile(Angle(), (y, x), target="iree-cpu")(y, x), torch.atan2(y, x)
+    torch.testing.assert_close(got, expected, rtol=1e-6, atol=0, equal_nan=True)
+    assert torch.equal(torch.signbit(got)[~expected.isnan()], torch.signbit(expected)[~expected.isnan()])
 
 
 def test_what_has_no_expansion_is_refused_with_its_line() -> None:

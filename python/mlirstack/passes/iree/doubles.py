@@ -58,6 +58,8 @@ class ExpandDoubles(PythonPass):
 
         math.tanh %x : f64      →      arith and math.exp
 
+    Angles of smaller floats are computed in f64, too: IREE's own code for them gives NaN for two zeros or two infinities.
+
     :class:`UnsupportedError` names those that have no expansion (sine, cosine, remainder), with the user's lines.
     """
 
@@ -76,6 +78,11 @@ class ExpandDoubles(PythonPass):
             if op.name in EXPANSIONS:
                 with ir.InsertionPoint(op), op.location:
                     op.results[0].replace_all_uses_with(EXPANSIONS[op.name](*op.operands))
+                op.erase()
+        for op in walk(module):
+            if op.name == "math.atan2" and op.results[0].type != ir.F64Type.get(module.context):
+                with ir.InsertionPoint(op), op.location:
+                    op.results[0].replace_all_uses_with(_in_double(_atan2, op))
                 op.erase()
 
 
@@ -98,6 +105,12 @@ def _unsupported(op: Any) -> UnsupportedOp:
 
 def _constant(value: float) -> Any:
     return dialect("arith").constant(ir.F64Type.get(), value)
+
+
+def _in_double(function: Callable[..., Any], op: Any) -> Any:
+    """``function`` of the operands of ``op`` as f64, rounded to its result."""
+    arith, double = dialect("arith"), ir.F64Type.get()
+    return arith.truncf(op.results[0].type, function(*(arith.extf(double, operand) for operand in op.operands)))
 
 
 def _polynomial(x: Any, coefficients: Sequence[float]) -> Any:
