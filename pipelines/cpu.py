@@ -143,7 +143,7 @@ _NARROW_FLOATS = (
 )
 
 
-def _llvm(threads: int, exports: PythonPass, *, bare_pointers: bool = False) -> Stage:
+def _llvm(threads: int, exports: PythonPass) -> Stage:
     threading = (
         Pass("convert-scf-to-openmp", {"num-threads": threads}),
         # Bodies are wrapped in a scope for stack memory, which goes away where there is none.
@@ -165,7 +165,7 @@ def _llvm(threads: int, exports: PythonPass, *, bare_pointers: bool = False) -> 
             # Needs blocks, not loops, to leave a function early.
             AssertsToErrors(),
             # A tenth of the code around calls: 150 weights are 150 pointers, not a thousand numbers.
-            *(() if bare_pointers else (BarePointers(),)),
+            BarePointers(),
             Pass("convert-complex-to-standard", on=FUNCTION),
             # The partial results of a reduction have no order that eager would keep either.
             Pass("convert-vector-to-llvm", {"reassociate-fp-reductions": True}),
@@ -177,7 +177,7 @@ def _llvm(threads: int, exports: PythonPass, *, bare_pointers: bool = False) -> 
             Pass("convert-ub-to-llvm"),
             Pass("finalize-memref-to-llvm"),
             *((Pass("convert-openmp-to-llvm"),) if threads > 1 else ()),
-            Pass("convert-func-to-llvm", {"use-bare-ptr-memref-call-conv": True} if bare_pointers else {}),
+            Pass("convert-func-to-llvm"),
             Pass("convert-cf-to-llvm"),
             # expand-strided-metadata and finalize-memref-to-llvm leave address arithmetic.
             Pass("lower-affine"),
@@ -248,7 +248,7 @@ def freestanding_stages(cpu: str, translation: Translation, exports: PythonPass,
         VECTORIZED,
         bufferized,
         _loops(VectorMath(functions=("none",))),
-        _llvm(1, exports, bare_pointers=True),
+        _llvm(1, exports),
         Stage("llvmir", "llvmir", (translation,), "LLVM IR, before LLVM's own optimizations"),
         Stage("object", "object", (CompileObject(3, cpu, freestanding=True),), f"relocatable object for {cpu}"),
         ASM,
