@@ -21,17 +21,9 @@ from mlirstack.targets.base import Artifact
 from mlirstack.targets.callable import CompiledFunction
 from mlirstack.targets.cpu.executable import CpuExecutable
 from mlirstack.targets.cpu.target import CpuTarget, missing_features
+from mlirstack.zoo.recipe import Operation
 
 pytestmark = pytest.mark.portable
-
-
-class Operation(nn.Module):
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *inputs: Any) -> Any:
-        return self.function(*inputs)
 
 
 def compiled(function: Callable[..., Any], *inputs: Any, **keywords: Any) -> CompiledFunction:

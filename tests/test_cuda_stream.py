@@ -30,20 +30,10 @@ from mlirstack.schedules.cuda.device import device_of
 from mlirstack.schedules.cuda.emitter import Choice, Parameters, choice_of, emitter_named
 from mlirstack.schedules.cuda.graph import KernelGraph
 from mlirstack.schedules.cuda.kernel import SCHEDULE
+from mlirstack.zoo.recipe import Operation
 
 ARCH = "sm_90a"
 TOLERANCE = {torch.float32: 1e-6, torch.float16: 1e-3, torch.bfloat16: 4e-3, torch.float64: 1e-12}  # relative L2
-
-
-class Function(nn.Module):
-    """A function as a module."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *inputs: Any) -> Any:
-        return self.function(*inputs)
 
 
 def random(*shape: int, dtype: torch.dtype = torch.float32, few: bool = False) -> torch.Tensor:
@@ -55,7 +45,7 @@ def random(*shape: int, dtype: torch.dtype = torch.float32, few: bool = False) -
 
 def lowered(model: Callable[..., Any], *inputs: torch.Tensor, to: str = "gpu") -> Lowering:
     """The lowering of a model, or of a function."""
-    module = model if isinstance(model, nn.Module) else Function(model)
+    module = model if isinstance(model, nn.Module) else Operation(model)
     return lower(module, inputs, target=f"cuda:{ARCH}", to=to, name="model")
 
 

@@ -33,19 +33,9 @@ from mlirstack.passes.iree.executables import (
 from mlirstack.passes.iree.program import hidden_program
 from mlirstack.passes.iree.split import SplitProgram
 from mlirstack.targets.registry import create_target
+from mlirstack.zoo.recipe import Operation
 
 BF16 = torch.bfloat16
-
-
-class Model(nn.Module):
-    """A function as a module."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *inputs: Tensor) -> Any:
-        return self.function(*inputs)
 
 
 def random(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> Tensor:
@@ -53,7 +43,7 @@ def random(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> Te
 
 
 def lower(function: Callable[..., Any] | nn.Module, *inputs: Tensor, to: str | None = None, **settings: str) -> Lowering:
-    model = function if isinstance(function, nn.Module) else Model(function)
+    model = function if isinstance(function, nn.Module) else Operation(function)
     return ms.lower(model.eval(), inputs, target="iree-cuda:sm_90", to=to, settings=settings)
 
 

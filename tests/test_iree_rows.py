@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 import mlirstack as ms
@@ -18,19 +18,9 @@ from mlirstack.passes.iree.code import describe_code, find_code
 from mlirstack.passes.iree.embedded_kernels import CheckKernels, kernels_of
 from mlirstack.passes.native_code import CompileObject
 from mlirstack.targets.registry import create_target
+from mlirstack.zoo.recipe import Operation
 
 BF16 = torch.bfloat16
-
-
-class Model(nn.Module):
-    """A function as a module."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *inputs: Tensor) -> Any:
-        return self.function(*inputs)
 
 
 def random(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> Tensor:
@@ -38,7 +28,7 @@ def random(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> Te
 
 
 def lower(function: Callable[..., Any], *inputs: Tensor, arch: str = "x86-64-v3", to: str | None = None) -> Lowering:
-    return ms.lower(Model(function), inputs, target=f"iree-cpu:{arch}", to=to)
+    return ms.lower(Operation(function), inputs, target=f"iree-cpu:{arch}", to=to)
 
 
 def kernels_in(lowering: Lowering) -> list[str]:
@@ -70,7 +60,7 @@ ROWS = (
 @pytest.mark.target
 @pytest.mark.parametrize("threads", [1, 2])
 def test_rows_of_every_kind(threads: int) -> None:
-    compiled = ms.compile(Model(rows), ROWS, target="iree-cpu:x86-64-v3", threads=threads)
+    compiled = ms.compile(Operation(rows), ROWS, target="iree-cpu:x86-64-v3", threads=threads)
 
     check(compiled(*ROWS), rows(*(value.double() for value in ROWS)), 3e-7)
     assert len(kernels_in(compiled.lowering)) == 4
@@ -83,7 +73,7 @@ def test_sixteen_bits() -> None:
     def function(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         return torch.softmax(x, -1), functional.layer_norm(y, (50,))
 
-    compiled = ms.compile(Model(function), inputs, target="iree-cpu:x86-64-v3")
+    compiled = ms.compile(Operation(function), inputs, target="iree-cpu:x86-64-v3")
 
     check(compiled(*inputs), function(*(value.double() for value in inputs)), 4e-3)
     assert len(kernels_in(compiled.lowering)) == 2
@@ -97,7 +87,7 @@ def test_as_many_rows_as_there_are() -> None:
     batch = torch.export.Dim("batch", min=0, max=64)
     shapes = ({0: batch}, {0: batch})
     compiled = ms.compile(
-        Model(function), (random(4, 3, 40), random(4, 1, 40)), target="iree-cpu:x86-64-v3", dynamic_shapes=(shapes,)
+        Operation(function), (random(4, 3, 40), random(4, 1, 40)), target="iree-cpu:x86-64-v3", dynamic_shapes=(shapes,)
     )
 
     assert len(kernels_in(compiled.lowering)) == 1

@@ -10,7 +10,7 @@ import pytest
 import torch
 from simt import run_plan
 from simt.models import run_model
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 import mlirstack as ms
@@ -23,23 +23,13 @@ from mlirstack.schedules.cuda.device import device_of
 from mlirstack.schedules.cuda.emitter import GENERAL, Choice, choice_of, emitter_named
 from mlirstack.schedules.cuda.graph import KernelGraph
 from mlirstack.schedules.cuda.kernel import SCHEDULE
+from mlirstack.zoo.recipe import Operation
 
 pytestmark = pytest.mark.portable
 
 F64, F32, F16, BF16 = torch.float64, torch.float32, torch.float16, torch.bfloat16
 TOLERANCE = {F64: 1e-6, F32: 2e-6, F16: 1e-3, BF16: 8e-3}  # relative L2: one rounding of the result, and a margin
 SIZES = (1, 7, 33, 65)
-
-
-class Model(nn.Module):
-    """A function as a module."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *inputs: Tensor) -> Any:
-        return self.function(*inputs)
 
 
 @dataclass(frozen=True)
@@ -52,7 +42,7 @@ class Emulated:
 
 def emulate(function: Callable[..., Any], *inputs: Tensor, target: str = "cuda:sm_90a") -> Emulated:
     """Lower ``function`` and execute its kernels."""
-    lowering = ms.lower(Model(function).eval(), inputs, target=target, to="gpu")
+    lowering = ms.lower(Operation(function).eval(), inputs, target=target, to="gpu")
     kernels = [op for op in walk(lowering.payload) if op.name == "gpu.func"]
     schedules = {str(ir.StringAttr(kernel.attributes["mlirstack.schedule"]).value) for kernel in kernels}
     return Emulated(run_model(lowering, inputs), schedules)
@@ -209,7 +199,7 @@ def test_products(sizes: tuple[int, int, int], dtype: torch.dtype, target: str) 
 
 def test_product_by_the_transform_dialect() -> None:
     a, b = random(256, 128, dtype=F16), random(128, 256, dtype=F16, seed=1)
-    program = program_of(Model(lambda a, b: a @ b).eval(), (a, b))
+    program = program_of(Operation(lambda a, b: a @ b).eval(), (a, b))
     lowering = lower_program(program, LowerOptions("cuda:sm_80", to="gpu", schedule="transform"))
     assert f"mlirstack.flops = {2 * 256 * 256 * 128} : i64" in lowering["gpu"].text  # for the kernel table
     (result,) = run_model(lowering, (a, b))
@@ -304,7 +294,7 @@ def test_every_candidate(name: str, arch: str) -> None:
     problem = PROBLEMS[name]
     inputs = [random(*shape, dtype=problem.dtype, seed=seed) for seed, shape in enumerate(problem.shapes)]
     expected = problem.function(*[value.double() for value in inputs])
-    lowering = ms.lower(Model(problem.function).eval(), inputs, target=f"cuda:{arch}", to="bufferized")
+    lowering = ms.lower(Operation(problem.function).eval(), inputs, target=f"cuda:{arch}", to="bufferized")
     text = str(lowering.payload)
     with lowering.payload.context, ir.Location.unknown():
         for position, choice in candidates(lowering.payload, arch):
