@@ -46,6 +46,19 @@ def test_an_op_may_read_a_reduction_in_two_ways() -> None:
     assert_as_eager(programs, torch.randn(3, 7, 33, generator=torch.Generator().manual_seed(0)), target="iree-cpu")
 
 
+def test_others_may_read_all_of_what_an_op_reads_with_steps() -> None:
+    """IREE computed what the op with the steps needs."""
+    programs = {
+        "unfolded": lambda x, i: x[i, i].unfold(-1, 1, 2) * 2,
+        "transposed": lambda x, i: x[i, i].transpose(2, 0).contiguous(),
+        "windows": lambda x, i: x.relu().unfold(-1, 3, 2) + 1,
+        "whole": lambda x, i: x.relu(),
+    }
+    generator = torch.Generator().manual_seed(0)
+    x, places = torch.randn(5, 7, 5, 13, generator=generator), torch.randint(5, (5,), generator=generator)
+    assert_as_eager(programs, x, places, target="iree-cpu")
+
+
 class Distances(nn.Module):
     """Squared distances between all pairs of rows."""
 

@@ -1,8 +1,11 @@
-"""Results that one op reads in two ways, held apart from it when a program is handed to IREE.
+"""Results that are read in two ways, held apart from what reads them when a program is handed to IREE.
 
 IREE 3.13 puts a reduction and the elementwise op behind it into one dispatch when one reading of the result goes well with
 the tiles of both.  A second reading, of the result transposed for one, then finds only what its own tile has computed:
 pairwise distances, and sums of a softmax with its transpose, came out wrong.
+
+It also fuses an elementwise op into one that reads every other element of its result, and then computes no more of the
+result for whoever else reads it.
 """
 
 from __future__ import annotations
@@ -23,7 +26,8 @@ _Reading = tuple[str, ...]  # for each dimension of a value the index that an op
 
 def hold_shared_results(module: Any) -> None:
     """Before: ``linalg`` on tensors.  After: a value behind a reduction that an op reads in several ways, be it through
-    elementwise ops and reshapes, passes a barrier; IREE fuses nothing across::
+    elementwise ops and reshapes, passes a barrier, as does one that is read with steps and in another way; IREE fuses
+    nothing across::
 
         %y = reduce %x                      →    %y = reduce %x
         generic ins(%y, %y) (d0), (d1)           %z = util.optimization_barrier %y
@@ -56,10 +60,18 @@ def _shared(ops: Sequence[Any]) -> list[Any]:
         found = linalg_op(op)
         if found is not None:
             held += _read_in_several_ways(found, place, behind.difference(held))
+            held += [value for value in _read_with_steps(found) if value in place and value not in held]
         reduces = found is not None and bool(found.reductions)
         if reduces or (_is_fused(op) and any(value in behind for value in op.operands)):
             behind.update(op.results)
     return held
+
+
+def _read_with_steps(found: LinalgOp) -> Iterator[Any]:
+    """What an elementwise op reads by a multiple of a loop, or by a sum of some, and others read as well."""
+    for operand in found.inputs:
+        if not found.reductions and operand.windows and len(list(operand.value.uses)) > 1:
+            yield operand.value
 
 
 def _is_fused(op: Any) -> bool:
