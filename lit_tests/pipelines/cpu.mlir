@@ -59,7 +59,7 @@
 // LLVMIR:       define void @mlirstack_main(ptr %0)
 
 // ASM:      kernel_contraction_0:
-// ASM:        call {{.*}} ; free
+// ASM:        {{call|jmp}} {{.*}} ; free
 // ASM:      mlirstack_main:
 #map = affine_map<(d0, d1) -> (d0, d1)>
 #row = affine_map<(d0, d1) -> (d1)>
