@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+from torch import nn
 from torch.nn import functional
 from torch.utils import _pytree as pytree
 
@@ -14,7 +15,6 @@ from mlirstack.frontend.export import export
 from mlirstack.frontend.graph import calls, node_source
 from mlirstack.frontend.replace_nodes import replace_nodes
 from mlirstack.frontend.tosa.rules import tosa_rules
-from mlirstack.zoo.recipe import Operation
 
 torch.manual_seed(0)
 IMAGE = torch.randn(2, 3, 9, 8)
@@ -63,9 +63,18 @@ def scatters(x, at):
     )
 
 
+class Function(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, *inputs):
+        return self.function(*inputs)
+
+
 @pytest.mark.parametrize(("function", "inputs"), [(windows, (IMAGE, VOLUME)), (scatters, (ROWS, PLACES))])
 def test_the_same_as_eager_with_the_users_line(function, inputs):
-    program = export(Operation(function), inputs)
+    program = export(Function(function), inputs)
     graph = program.payload
     before = {node.target for node in calls(graph.module)} & set(tosa_rules())
     origins = replace_nodes(graph.module, tosa_rules())
@@ -90,20 +99,20 @@ def test_through_tosa_to_the_end():
         )
 
     inputs = (IMAGE.nan_to_num(), VOLUME, ROWS, PLACES)
-    program = mlirstack.compile(Operation(some), inputs, target="cpu", route="tosa")
+    program = mlirstack.compile(Function(some), inputs, target="cpu", route="tosa")
     for got, wanted in zip(pytree.tree_leaves(program(*inputs)), pytree.tree_leaves(some(*inputs)), strict=True):
         torch.testing.assert_close(got, wanted)
 
 
 def test_large_scatters_dynamic_shapes_and_what_tosa_has_are_left_alone():
     x, index = torch.randn(3000, 4), torch.zeros(3000, 4, dtype=torch.int64)
-    graph = export(Operation(lambda x, index: x.scatter_add(0, index, x)), (x, index)).payload
+    graph = export(Function(lambda x, index: x.scatter_add(0, index, x)), (x, index)).payload
     assert replace_nodes(graph.module, tosa_rules()) == {}
-    plain = Operation(
+    plain = Function(
         lambda x: (functional.max_pool2d(x, 3), functional.avg_pool2d(x, (3,)), functional.adaptive_max_pool2d(x, 1))
     )
     assert replace_nodes(export(plain, (IMAGE,)).payload.module, tosa_rules()) == {}
-    pool = Operation(lambda x: functional.max_pool2d(x, 3, 2, 1, 2))
+    pool = Function(lambda x: functional.max_pool2d(x, 3, 2, 1, 2))
     rows = torch.export.Dim("rows", min=8, max=64)
     graph = export(pool, (IMAGE,), dynamic_shapes={"inputs": ({2: rows},)}).payload
     assert replace_nodes(graph.module, tosa_rules()) == {}
