@@ -6,6 +6,7 @@ Moshier), those of the arc tangent of fdlibm (Sun Microsystems).
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -66,23 +67,18 @@ class ExpandDoubles(PythonPass):
     name = "mlirstack-iree-doubles"
 
     def apply(self, module: Any) -> None:
-        found = [op for op in walk(module) if op.results and op.results[0].type == ir.F64Type.get(module.context)]
-        refused = [op for op in found if op.name in _REFUSED]
+        refused = [op for op in walk(module) if op.name in _REFUSED and _is_double(op)]
         if refused:
             raise UnsupportedError(
                 f"{len(refused)} operation(s) on float64 cannot be compiled by IREE for processors",
                 tuple(_unsupported(op) for op in refused),
                 hint="compute them in float32, or take target cpu",
             )
-        for op in found:
-            if op.name in EXPANSIONS:
+        for op in list(walk(module)):
+            expand = (EXPANSIONS if _is_double(op) else _IN_DOUBLE).get(op.name)
+            if expand is not None:
                 with ir.InsertionPoint(op), op.location:
-                    op.results[0].replace_all_uses_with(EXPANSIONS[op.name](*op.operands))
-                op.erase()
-        for op in walk(module):
-            if op.name == "math.atan2" and op.results[0].type != ir.F64Type.get(module.context):
-                with ir.InsertionPoint(op), op.location:
-                    op.results[0].replace_all_uses_with(_in_double(_atan2, op))
+                    op.results[0].replace_all_uses_with(expand(*op.operands))
                 op.erase()
 
 
@@ -92,6 +88,10 @@ _REFUSED = {
     "math.tan": "tan",
     "arith.remf": "fmod",
 }
+
+
+def _is_double(op: Any) -> bool:
+    return bool(op.results) and isinstance(op.results[0].type, ir.F64Type)
 
 
 def _unsupported(op: Any) -> UnsupportedOp:
@@ -107,10 +107,10 @@ def _constant(value: float) -> Any:
     return dialect("arith").constant(ir.F64Type.get(), value)
 
 
-def _in_double(function: Callable[..., Any], op: Any) -> Any:
-    """``function`` of the operands of ``op`` as f64, rounded to its result."""
+def _in_double(function: Callable[..., Any], *operands: Any) -> Any:
+    """``function`` of ``operands`` as f64, rounded to their type."""
     arith, double = dialect("arith"), ir.F64Type.get()
-    return arith.truncf(op.results[0].type, function(*(arith.extf(double, operand) for operand in op.operands)))
+    return arith.truncf(operands[0].type, function(*(arith.extf(double, operand) for operand in operands)))
 
 
 def _polynomial(x: Any, coefficients: Sequence[float]) -> Any:
@@ -236,3 +236,4 @@ EXPANSIONS: dict[str, Callable[..., Any]] = {
     "math.log2": _log2,
     "math.log10": lambda x: _scaled_log(x, 10.0),
 }
+_IN_DOUBLE: dict[str, Callable[..., Any]] = {"math.atan2": functools.partial(_in_double, _atan2)}

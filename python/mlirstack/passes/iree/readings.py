@@ -20,6 +20,7 @@ from mlirstack.passes.iree.executables import dynamic_sizes
 from mlirstack.schedules.linalg_ops import LinalgOp, Operand, linalg_op
 
 _EXPAND, _COLLAPSE = "tensor.expand_shape", "tensor.collapse_shape"
+_RESHAPES = (_EXPAND, _COLLAPSE)
 
 _Reading = tuple[str, ...]  # for each dimension of a value the index that an op reads it at, in terms of the op's loops
 
@@ -55,16 +56,18 @@ def _shared(ops: Sequence[Any]) -> list[Any]:
     """The values to hold, for each op those that are nearest to it."""
     place = {result: number for number, op in enumerate(ops) for result in op.results}
     behind: set[Any] = set()  # a reduction, with nothing but elementwise ops and reshapes between
-    held: list[Any] = []
+    held: dict[Any, None] = {}
     for op in ops:
         found = linalg_op(op)
         if found is not None:
-            held += _read_in_several_ways(found, place, behind.difference(held))
-            held += [value for value in _read_with_steps(found) if value in place and value not in held]
+            again = list(_read_in_several_ways(found, place, behind))
+            held |= dict.fromkeys((*again, *(value for value in _read_with_steps(found) if value in place)))
+            behind.difference_update(again)
         reduces = found is not None and bool(found.reductions)
-        if reduces or (_is_fused(op) and any(value in behind for value in op.operands)):
+        is_fused = found is not None or op.name in _RESHAPES
+        if reduces or (is_fused and any(value in behind for value in op.operands)):
             behind.update(op.results)
-    return held
+    return list(held)
 
 
 def _read_with_steps(found: LinalgOp) -> Iterator[Any]:
@@ -72,12 +75,6 @@ def _read_with_steps(found: LinalgOp) -> Iterator[Any]:
     for operand in found.inputs:
         if not found.reductions and operand.windows and len(list(operand.value.uses)) > 1:
             yield operand.value
-
-
-def _is_fused(op: Any) -> bool:
-    """Does IREE fuse ``op`` with what it reads?"""
-    found = linalg_op(op)
-    return op.name in (_EXPAND, _COLLAPSE) or (found is not None and not found.reductions)
 
 
 def _read_in_several_ways(found: LinalgOp, place: dict[Any, int], behind: set[Any]) -> Iterator[Any]:
@@ -97,48 +94,49 @@ def _read_in_several_ways(found: LinalgOp, place: dict[Any, int], behind: set[An
         value = heapq.heappop(queue)[-1]
         if len(readings[value]) > 1:
             yield value
-        elif _is_fused(value.owner.operation):
-            for source, reading in _sources(value, *readings[value]):
-                read(source, reading)
+            continue
+        for source, reading in _sources(value, *readings[value]):
+            read(source, reading)
 
 
 def _sources(value: Any, reading: _Reading) -> Iterator[tuple[Any, _Reading]]:
-    """What the op behind ``value`` reads, and where, for the part of ``value`` that is read at ``reading``."""
+    """What is fused with the op behind ``value``, and where that op reads it for the part that is read at ``reading``."""
     op = value.owner.operation
     found = linalg_op(op)
-    if found is None:
+    if op.name in _RESHAPES:
         yield op.operands[0], _through_reshape(op, reading)
-        return
-    written = found.outputs[list(op.results).index(value)]
-    for operand in found.operands:
-        yield operand.value, _through(operand, written, reading)
+    elif found is not None and not found.reductions:
+        written = found.outputs[list(op.results).index(value)]
+        for operand in found.operands:
+            yield operand.value, _through(operand, written, reading)
 
 
 def _through(operand: Operand, written: Operand, reading: _Reading) -> _Reading:
     """Loops stand for dimensions of the result, whose indices are known."""
-    loops: dict[int | None, str] = dict(zip(written.dims, reading, strict=True))
-    return tuple(
-        str(expression)
-        if isinstance(expression, ir.AffineConstantExpr)
-        else loops[loop]
-        if loop in loops and loop is not None
-        else f"{expression} of {reading}"
-        for loop, expression in zip(operand.dims, operand.expressions, strict=True)
-    )
+    loops: dict[int | None, str] = {
+        loop: index for loop, index in zip(written.dims, reading, strict=True) if loop is not None
+    }
+
+    def index(loop: int | None, expression: Any) -> str:
+        if isinstance(expression, ir.AffineConstantExpr):
+            return str(expression)
+        return loops.get(loop, f"{expression} of {reading}")
+
+    return tuple(map(index, operand.dims, operand.expressions))
 
 
 def _through_reshape(op: Any, reading: _Reading) -> _Reading:
     """Dimensions of size 1 come and go; others that are joined or split keep what was joined or split in their index."""
-    shapes = [list(ir.RankedTensorType(value.type).shape) for value in (op.operands[0], op.results[0])]
-    longer = shapes[1] if op.name == _EXPAND else shapes[0]
-    index: list[str] = []
+    longer = ir.RankedTensorType((op.results if op.name == _EXPAND else op.operands)[0].type).shape
+    indices: list[str] = []
     for number, group in enumerate(op.attributes["reassociation"]):
         dims = [int(dim) for dim in group]
-        proper = [dim for dim in dims if longer[dim] != 1]
         sizes = [longer[dim] for dim in dims]
+        proper = [dim for dim in dims if longer[dim] != 1]
         if op.name == _EXPAND:
-            index.append(reading[proper[0]] if len(proper) == 1 else f"{[reading[dim] for dim in dims]} of {sizes}")
+            indices.append(reading[proper[0]] if len(proper) == 1 else f"{[reading[dim] for dim in dims]} of {sizes}")
+        elif len(proper) == 1:
+            indices += [reading[number] if dim in proper else "0" for dim in dims]
         else:
-            whole = reading[number] if len(proper) == 1 else f"{reading[number]} of {sizes}"
-            index += ["0" if longer[dim] == 1 else f"{whole}" if len(proper) == 1 else f"{whole}, {dim}" for dim in dims]
-    return tuple(index)
+            indices += [f"{reading[number]} of {sizes}, {dim}" if dim in proper else "0" for dim in dims]
+    return tuple(indices)
