@@ -24,8 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.progress import Progress
-from suite_runs import Judge, Row, run
+from suite_runs import Judge, Row, exit_status, json_lines, judged, options_parser
 
 from mlirstack.errors import UsageError
 from mlirstack.versions import versions
@@ -96,10 +95,10 @@ def differences(expected: Mapping[str, Row], found: Mapping[str, Row], *, comple
 
 def table_text(meta: Mapping[str, Any], tables: Mapping[str, Mapping[str, Row]]) -> str:
     """JSON, one line a program and route."""
-    parts = [f' "{key}": {json.dumps(value)}' for key, value in meta.items()]
+    parts = [json_lines(meta, 1)]
     for route, rows in tables.items():
         counts = Counter(row["verdict"] for row in rows.values())
-        lines = ",\n".join(f"   {json.dumps(name)}: {json.dumps(row_of_table(rows[name]))}" for name in sorted(rows))
+        lines = json_lines({name: row_of_table(rows[name]) for name in sorted(rows)}, 3)
         parts.append(
             f' "{route}": {{\n  "counts": {json.dumps(dict(counts.most_common()))},\n  "programs": {{\n{lines}\n  }}\n }}'
         )
@@ -121,24 +120,13 @@ def summary(route: str, rows: Mapping[str, Row]) -> str:
 
 def main() -> int:
     """Run, print counts and what does not pass, compare with the table or write it."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options_parser(__doc__, timeout=300.0, out=Path("build/e2e"), table=TABLE)
     parser.add_argument("checkout", type=Path, metavar="CHECKOUT", help="a work tree of llvm/torch-mlir")
     parser.add_argument("--route", action="append", choices=ROUTES, help="default: both, one after the other")
     parser.add_argument("--target", default="cpu", help="cpu; the table is of cpu only")
-    parser.add_argument("--only", default="", metavar="REGEX", help="programs whose name it is found in")
-    parser.add_argument("--jobs", type=int, default=1, help="processes (default 1)")
-    parser.add_argument("--timeout", type=float, default=300.0, help="seconds for one step of a program (default 300)")
     parser.add_argument("--memory-gb", type=float, default=8.0, help="data of one process (default 8)")
-    parser.add_argument("--out", type=Path, default=Path("build/e2e"), help="results so far (default build/e2e)")
-    parser.add_argument("--update", action="store_true", help="write the results of this run into the table")
-    parser.add_argument("--table", type=Path, default=TABLE, help="another table")
     parser.add_argument("--json", type=Path, help="write counts and differences there")
-    options = parser.parse_args()
-    try:
-        return _main(options)
-    except UsageError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    return exit_status(_main, parser.parse_args())
 
 
 def _main(options: argparse.Namespace) -> int:
@@ -153,11 +141,9 @@ def _main(options: argparse.Namespace) -> int:
     found: dict[str, dict[str, Row]] = {}
     lines: dict[str, list[str]] = {}
     for route in options.route or ROUTES:
-        with Progress(disable=not sys.stderr.isatty()) as progress:
-            header = {"suite": suite, "target": settings.target, "route": route}
-            judge = functools.partial(judge_of, settings, route)
-            results = run(programs, judge, options.out / f"{route}.jsonl", header, settings.jobs)
-            found[route] = dict(progress.track(results, total=len(programs), description=route))
+        header = {"suite": suite, "target": settings.target, "route": route}
+        judge = functools.partial(judge_of, settings, route)
+        found[route] = judged(programs, judge, options.out / f"{route}.jsonl", header, settings.jobs, route)
         print(summary(route, found[route]))
         expected = known.get(route, {}).get("programs", {})
         if options.update:

@@ -26,8 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.progress import Progress
-from suite_runs import Judge, Row, differences, run
+from suite_runs import Judge, Row, differences, exit_status, json_lines, judged, options_parser
 
 from mlirstack.errors import UsageError
 from mlirstack.versions import versions
@@ -93,10 +92,8 @@ def summary(found: Mapping[str, Row]) -> Row:
 
 def table_text(meta: Mapping[str, Any], found: Mapping[str, Row]) -> str:
     """JSON, one line a problem."""
-    parts = [f' "{key}": {json.dumps(value)}' for key, value in {**meta, **summary(found)}.items()]
     kept = {name: {k: v for k, v in row.items() if k not in ("eager_s", "cpu_s")} for name, row in found.items()}
-    lines = ",\n".join(f"  {json.dumps(name)}: {json.dumps(row)}" for name, row in kept.items())
-    return "{\n" + ",\n".join(parts) + f',\n "problems": {{\n{lines}\n }}\n}}\n'
+    return f'{{\n{json_lines({**meta, **summary(found)}, 1)},\n "problems": {{\n{json_lines(kept)}\n }}\n}}\n'
 
 
 # --------------------------------------------------------------------------------------------------------------- command
@@ -104,34 +101,21 @@ def table_text(meta: Mapping[str, Any], found: Mapping[str, Row]) -> str:
 
 def main() -> int:
     """Run, print counts and what differs, compare with the table or write it."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options_parser(__doc__, timeout=600.0, out=Path("build/kernelbench.jsonl"), table=TABLE)
     parser.add_argument("checkout", type=Path, metavar="CHECKOUT", help="a work tree of ScalingIntelligence/KernelBench")
     parser.add_argument("--levels", default="1,2,3", help="default 1,2,3")
-    parser.add_argument("--only", default="", metavar="REGEX", help="problems whose name (level1/19_ReLU) it is found in")
     parser.add_argument("--bench", action="store_true", help="time eager and ours in turns")
     parser.add_argument("--threads", type=int, default=1, help="of eager and of ours (default 1)")
-    parser.add_argument("--jobs", type=int, default=1, help="problems at a time (default 1)")
-    parser.add_argument("--timeout", type=float, default=600.0, help="seconds for one step of a problem (default 600)")
-    parser.add_argument("--out", type=Path, default=Path("build/kernelbench.jsonl"), help="results so far")
-    parser.add_argument("--update", action="store_true", help="write the results of this run into the table")
-    parser.add_argument("--table", type=Path, default=TABLE, help="another table")
-    options = parser.parse_args()
-    try:
-        return _main(options)
-    except UsageError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    return exit_status(_main, parser.parse_args())
 
 
 def _main(options: argparse.Namespace) -> int:
     settings = Settings(options.bench, options.threads, options.timeout)
     wanted = problems(options.checkout, options.levels.split(","), options.only)
     known = json.loads(options.table.read_text())["problems"] if options.table.exists() else {}
-    with Progress(disable=not sys.stderr.isatty()) as progress:
-        questions = {name: {"path": str(path), "bench": settings.bench} for name, path in wanted.items()}
-        header = {"bench": settings.bench, "threads": settings.threads}
-        results = run(questions, functools.partial(judge_of, settings), options.out, header, options.jobs)
-        found = dict(progress.track(results, total=len(questions)))
+    questions = {name: {"path": str(path), "bench": settings.bench} for name, path in wanted.items()}
+    header = {"bench": settings.bench, "threads": settings.threads}
+    found = judged(questions, functools.partial(judge_of, settings), options.out, header, options.jobs)
     print(json.dumps(summary(found)))
     lines = slowness(found)
     if options.update:

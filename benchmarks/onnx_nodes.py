@@ -22,10 +22,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rich.progress import Progress
-from suite_runs import Judge, Row, differences, run
+from suite_runs import Judge, Row, differences, exit_status, json_lines, judged, options_parser
 
-from mlirstack.errors import UsageError, WorkerLostError
 from mlirstack.versions import versions
 
 HERE = Path(__file__).resolve().parent
@@ -56,30 +54,15 @@ def operators(rows: Mapping[str, Row]) -> dict[str, str]:
 def table_text(meta: Mapping[str, Any], rows: Mapping[str, Row]) -> str:
     """JSON: counts, operators with a test that is not right, one line a test."""
     counts = dict(Counter(row["verdict"] for row in rows.values()).most_common())
-    parts = [f' "{key}": {json.dumps(value)}' for key, value in {**meta, "counts": counts}.items()]
-    parts.append(' "operators": {\n' + _lines(operators(rows)) + "\n }")
-    parts.append(' "tests": {\n' + _lines({name: rows[name] for name in sorted(rows)}) + "\n }")
+    lists = {"operators": operators(rows), "tests": {name: rows[name] for name in sorted(rows)}}
+    parts = [json_lines({**meta, "counts": counts}, 1), *(f' "{k}": {{\n{json_lines(v)}\n }}' for k, v in lists.items())]
     return "{\n" + ",\n".join(parts) + "\n}\n"
-
-
-def _lines(entries: Mapping[str, Any]) -> str:
-    return ",\n".join(f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in entries.items())
 
 
 def main() -> int:
     """Run, print counts and what differs from the table, or write it."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="", metavar="REGEX", help="tests whose name it is found in")
-    parser.add_argument("--jobs", type=int, default=1, help="processes (default 1)")
-    parser.add_argument("--timeout", type=float, default=120.0, help="seconds for one step (default 120)")
-    parser.add_argument("--out", type=Path, default=Path("build/onnx-nodes.jsonl"), help="results so far")
-    parser.add_argument("--update", action="store_true", help="write the results of this run into the table")
-    options = parser.parse_args()
-    try:
-        return _main(options)
-    except (UsageError, WorkerLostError, re.error) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    parser = options_parser(__doc__, timeout=120.0, out=Path("build/onnx-nodes.jsonl"), table=TABLE)
+    return exit_status(_main, parser.parse_args())
 
 
 def _main(options: argparse.Namespace) -> int:
@@ -87,17 +70,15 @@ def _main(options: argparse.Namespace) -> int:
     suite = naming.ask(None)
     naming.close()
     tests = {name: name for name in suite["names"] if re.search(options.only, name)}
-    known = json.loads(TABLE.read_text())["tests"] if TABLE.exists() else {}
-    with Progress(disable=not sys.stderr.isatty()) as progress:
-        judge = functools.partial(judge_of, options.timeout)
-        results = run(tests, judge, options.out, {"onnx": suite["onnx"]}, options.jobs)
-        found = dict(progress.track(results, total=len(tests)))
+    known = json.loads(options.table.read_text())["tests"] if options.table.exists() else {}
+    judge = functools.partial(judge_of, options.timeout)
+    found = judged(tests, judge, options.out, {"onnx": suite["onnx"]}, options.jobs)
     for name, row in found.items():  # a process that died cannot tell
         row.setdefault("operators", suite["names"][name])
     print(json.dumps(Counter(row["verdict"] for row in found.values())))
     if options.update:
         packages = {"onnx": suite["onnx"], "torch-mlir": versions()["torch-mlir"]}
-        TABLE.write_text(table_text({"target": "cpu", "versions": packages}, {**known, **found}))
+        options.table.write_text(table_text({"target": "cpu", "versions": packages}, {**known, **found}))
         return 0
     lines = differences(known, found)
     print("".join(f"  {line}\n" for line in lines), end="")

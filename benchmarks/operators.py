@@ -26,10 +26,8 @@ from typing import Any
 
 from operator_cases import DTYPES, EMPTY, graphs
 from operator_page import write_page
-from rich.progress import Progress
-from suite_runs import Row, run
+from suite_runs import Row, exit_status, json_lines, judged, options_parser
 
-from mlirstack.errors import UsageError
 from mlirstack.fuzz.examiner import Examiner
 from mlirstack.fuzz.operations import table
 from mlirstack.fuzz.results import Result
@@ -127,9 +125,7 @@ def counts(found: Mapping[str, Row]) -> dict[str, dict[str, int]]:
 
 def table_text(meta: Mapping[str, Any], found: Mapping[str, Row]) -> str:
     """JSON, one line a row."""
-    parts = [f' "{key}": {json.dumps(value)}' for key, value in {**meta, "counts": counts(found)}.items()]
-    lines = ",\n".join(f"  {json.dumps(name)}: {json.dumps(row)}" for name, row in taken(found).items())
-    return "{\n" + ",\n".join(parts) + f',\n "rows": {{\n{lines}\n }}\n}}\n'
+    return f'{{\n{json_lines({**meta, "counts": counts(found)}, 1)},\n "rows": {{\n{json_lines(taken(found))}\n }}\n}}\n'
 
 
 # --------------------------------------------------------------------------------------------------------------- command
@@ -137,21 +133,10 @@ def table_text(meta: Mapping[str, Any], found: Mapping[str, Row]) -> str:
 
 def main() -> int:
     """Run, print counts and what differs from the table, or write it."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="", metavar="REGEX", help="rows whose name it is found in")
+    parser = options_parser(__doc__, timeout=120.0, out=Path("build/operators.jsonl"), table=TABLE)
     parser.add_argument("--sample", type=int, metavar="COUNT", help="only so many of the table's rows")
     parser.add_argument("--seed", default="0", help="of the sample (default 0)")
-    parser.add_argument("--jobs", type=int, default=1, help="processes (default 1)")
-    parser.add_argument("--timeout", type=float, default=120.0, help="seconds for one step (default 120)")
-    parser.add_argument("--out", type=Path, default=Path("build/operators.jsonl"), help="results so far")
-    parser.add_argument("--table", type=Path, default=TABLE, help="another table")
-    parser.add_argument("--update", action="store_true", help="write the results of this run into the table")
-    options = parser.parse_args()
-    try:
-        return _main(options)
-    except (UsageError, re.error) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    return exit_status(_main, parser.parse_args())
 
 
 def _main(options: argparse.Namespace) -> int:
@@ -160,10 +145,8 @@ def _main(options: argparse.Namespace) -> int:
     wanted = rows(options.only)
     if options.sample is not None:
         wanted = sample({name: row for name, row in wanted.items() if name in known}, options.sample, options.seed)
-    with Progress(disable=not sys.stderr.isatty()) as progress:
-        judge = functools.partial(OperatorJudge, options.timeout)
-        results = run(wanted, judge, options.out, {"versions": _packages()}, options.jobs)
-        found = dict(progress.track(results, total=len(wanted)))
+    judge = functools.partial(OperatorJudge, options.timeout)
+    found = judged(wanted, judge, options.out, {"versions": _packages()}, options.jobs)
     print(json.dumps(counts(found)))
     if options.update:
         every = {**known, **found}

@@ -1,16 +1,21 @@
-"""Programs of another project's suite, each judged in a process that may die: what the commands for suites share.
+"""Programs of a suite, each judged in a process that may die: what the commands for suites share.
 
 Each result is a line of JSON at once, in a journal, so that a run that was ended goes on where it was.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import queue
+import re
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from rich.progress import Progress
 
 from mlirstack.errors import UsageError, WorkerLostError
 from mlirstack.supervised import Supervised
@@ -59,6 +64,46 @@ class Judge:
         self._worker.close()
 
 
+def options_parser(text: str | None, *, timeout: float, out: Path, table: Path) -> argparse.ArgumentParser:
+    """The options of every suite, with a suite's own defaults; ``timeout`` is in seconds for a step of a program."""
+    parser = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="", metavar="REGEX", help="what has a name that it is found in")
+    parser.add_argument("--jobs", type=int, default=1, help="processes (default 1)")
+    parser.add_argument("--timeout", type=float, default=timeout, help=f"seconds for one step (default {timeout:g})")
+    parser.add_argument("--out", type=Path, default=out, help=f"results so far (default {out})")
+    parser.add_argument("--update", action="store_true", help="write the results of this run into the table")
+    parser.add_argument("--table", type=Path, default=table, help="another table")
+    return parser
+
+
+def exit_status(body: Callable[[argparse.Namespace], int], options: argparse.Namespace) -> int:
+    """What ``body`` returns; 2, and one line that says why, where it could not begin."""
+    try:
+        return body(options)
+    except (UsageError, WorkerLostError, re.error) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+
+
+def judged(
+    programs: Mapping[str, Any],
+    judge: Callable[[], Any],
+    journal: Path,
+    header: Mapping[str, Any],
+    jobs: int,
+    description: str = "Working...",
+) -> dict[str, Row]:
+    """All that :func:`run` gives, with a bar that says how far it has come."""
+    with Progress(disable=not sys.stderr.isatty()) as progress:
+        results = run(programs, judge, journal, header, jobs)
+        return dict(progress.track(results, total=len(programs), description=description))
+
+
+def json_lines(entries: Mapping[str, Any], indent: int = 2) -> str:
+    """The members of a JSON object, one line each."""
+    return ",\n".join(f"{' ' * indent}{json.dumps(key)}: {json.dumps(value)}" for key, value in entries.items())
+
+
 def run(
     programs: Mapping[str, Any], judge: Callable[[], Judge], journal: Path, header: Mapping[str, Any], jobs: int = 1
 ) -> Iterator[tuple[str, Row]]:
@@ -68,18 +113,18 @@ def run(
     """
     earlier = _earlier(journal, header)
     yield from ((name, earlier[name]) for name in programs if name in earlier)
-    todo: queue.SimpleQueue[str] = queue.SimpleQueue()
+    waiting: queue.SimpleQueue[str] = queue.SimpleQueue()
     for name in programs:
         if name not in earlier:
-            todo.put(name)
-    count = todo.qsize()
+            waiting.put(name)
+    count = waiting.qsize()
     done: queue.SimpleQueue[tuple[str, Row]] = queue.SimpleQueue()
 
     def work() -> None:
         judging = judge()
         try:
             while True:
-                name = todo.get_nowait()
+                name = waiting.get_nowait()
                 done.put((name, judging.row(programs[name])))
         except queue.Empty:
             judging.close()
