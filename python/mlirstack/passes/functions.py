@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from mlirstack.bindings import ir
+from mlirstack.bindings import dialect, ir
 from mlirstack.ir.ops import functions
 
 
@@ -43,6 +43,15 @@ def entry_points(module: Any) -> Iterator[Any]:
 def declarations(module: Any) -> Iterator[Any]:
     """The functions without a body."""
     return (f for f in functions(module) if is_declaration(f))
+
+
+def declare(module: Any, types: Mapping[str, Any]) -> None:
+    """Declare the private functions of these names and types that ``module`` does not have yet."""
+    known = {name_of(op) for op in module.body if "sym_name" in op.attributes}
+    with ir.InsertionPoint.at_block_begin(module.body):
+        for symbol, kind in types.items():
+            if symbol not in known:
+                dialect("func").FuncOp(symbol, kind, visibility="private")
 
 
 def argument_attributes(function: Any) -> list[dict[str, Any]]:

@@ -11,9 +11,11 @@ from typing import Any, ClassVar
 
 from mlirstack.bindings import dialect, ir
 from mlirstack.ir.ops import walk
+from mlirstack.passes.functions import declare
+from mlirstack.passes.vector_math import C_NAMES
 from mlirstack.pipeline.step import PythonPass
 
-_FUNCTIONS = {"math.log1p": "log1p", "math.expm1": "expm1"}
+_NEAR_ZERO = ("math.log1p", "math.expm1")
 _SUFFIXES = {"f32": "f", "f64": ""}
 
 
@@ -29,17 +31,13 @@ class CallNearZero(PythonPass):
         """Replace each of them."""
         called: dict[str, Any] = {}
         for op in walk(module):
-            suffix = _SUFFIXES.get(str(op.results[0].type)) if op.name in _FUNCTIONS else None
+            suffix = _SUFFIXES.get(str(op.results[0].type)) if op.name in _NEAR_ZERO else None
             if suffix is None:
                 continue
-            symbol, kind = _FUNCTIONS[op.name] + suffix, op.results[0].type
+            symbol, kind = C_NAMES[op.name] + suffix, op.results[0].type
             called[symbol] = ir.FunctionType.get([kind], [kind])
             with ir.InsertionPoint(op), op.location:
                 call = dialect("func").call([kind], symbol, list(op.operands))
             op.results[0].replace_all_uses_with(call)
             op.erase()
-        known = {ir.StringAttr(op.attributes["sym_name"]).value for op in module.body if "sym_name" in op.attributes}
-        with ir.InsertionPoint.at_block_begin(module.body):
-            for symbol, kind in called.items():
-                if symbol not in known:
-                    dialect("func").FuncOp(symbol, kind, visibility="private")
+        declare(module, called)

@@ -126,9 +126,8 @@ def _is_broadcast(value: Any) -> bool:
 def _pin(module: Any, op: Any) -> None:
     kind = op.results[0].type
     symbol = _PIN + "_" + "".join(c if c.isalnum() else "_" for c in str(kind))
-    if not any(functions.name_of(f) == symbol for f in functions.declarations(module)):
-        with ir.InsertionPoint.at_block_begin(module.body), op.location:
-            dialect("func").FuncOp(symbol, ([kind], []), visibility="private")
+    with op.location:
+        functions.declare(module, {symbol: ([kind], [])})
     with ir.InsertionPoint.after(op), op.location:
         dialect("func").CallOp([], symbol, [op.results[0]])
 

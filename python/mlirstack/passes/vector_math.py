@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from mlirstack.bindings import dialect, ir, rewrite
+from mlirstack.passes.functions import declare
 from mlirstack.passes.polynomials import POLYNOMIALS
 from mlirstack.passes.runtime_libraries import resolve
 from mlirstack.pipeline.step import PythonPass
 
 # math op → name of the C function on doubles; the one on floats has an f behind it.
-_C_NAMES = {
+C_NAMES = {
     "math.exp": "exp", "math.exp2": "exp2", "math.expm1": "expm1", "math.log": "log", "math.log2": "log2",
     "math.log10": "log10", "math.log1p": "log1p", "math.sin": "sin", "math.cos": "cos", "math.tan": "tan",
     "math.asin": "asin", "math.acos": "acos", "math.atan": "atan", "math.sinh": "sinh", "math.cosh": "cosh",
@@ -35,7 +36,7 @@ def vector_symbol(function: str, bits: int, element_bits: int, arguments: int) -
 def vector_functions() -> tuple[str, ...]:
     """The vector functions that a C library of this machine has, of those that mlirstack would call."""
     names = []
-    for op, function in _C_NAMES.items():
+    for op, function in C_NAMES.items():
         arguments = 2 if op in ("math.powf", "math.atan2") else 1
         for bits in _ISA:
             for element_bits in (32, 64):
@@ -60,16 +61,12 @@ class VectorMath(PythonPass):
         available = frozenset(vector_functions() if self.functions == ("host",) else self.functions)
         called: dict[str, Any] = {}
         patterns = rewrite().RewritePatternSet()
-        for name in _C_NAMES:
+        for name in C_NAMES:
             patterns.add(name, _Expansion(self, available, called))
         for name in ("arith.maximumf", "arith.minimumf"):
             patterns.add(name, _ignore_sign_of_zero)
         rewrite().walk_and_apply_patterns(module.operation, patterns.freeze())
-        known = {ir.StringAttr(op.attributes["sym_name"]).value for op in module.body if "sym_name" in op.attributes}
-        with ir.InsertionPoint.at_block_begin(module.body):
-            for symbol, kind in called.items():
-                if symbol not in known:
-                    dialect("func").FuncOp(symbol, kind, visibility="private")
+        declare(module, called)
 
 
 def _ignore_sign_of_zero(op: Any, rewriter: Any) -> bool:
@@ -118,7 +115,7 @@ class _Expansion:
         symbols = {
             bits // element.width: symbol
             for bits in widths
-            if (symbol := vector_symbol(_C_NAMES[name], bits, element.width, len(operands))) in self.available
+            if (symbol := vector_symbol(C_NAMES[name], bits, element.width, len(operands))) in self.available
         }
         return self._by_pieces(name, operands, symbols)
 

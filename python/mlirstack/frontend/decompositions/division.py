@@ -23,11 +23,16 @@ def add_division_decompositions(table: dict[Any, Decomposition]) -> None:
     for op in (aten.remainder.Scalar, aten.remainder.Tensor, aten.remainder.Scalar_Tensor):
         extend(table, op, _remainder)
     for op in (aten.div.Tensor_mode, aten.div.Scalar_mode):
-        extend(table, op, _floored)
+        extend(table, op, where_floored(_floor_divide))
 
 
-def _floored(x: Tensor, y: Any, *, rounding_mode: str | None = None) -> Any:
-    return _floor_divide(x, y) if rounding_mode == "floor" else NotImplemented
+def where_floored(rule: Decomposition) -> Decomposition:
+    """``rule`` of dividend and divisor, for a division that is told how to round: where that is down."""
+
+    def decomposition(x: Tensor, y: Any, *, rounding_mode: str | None = None) -> Any:
+        return rule(x, y) if rounding_mode == "floor" else NotImplemented
+
+    return decomposition
 
 
 def _are_integers(x: Any, y: Any) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mlirstack.frontend.decompositions.division import where_floored
 from mlirstack.frontend.decompositions.extend import Decomposition, extend
 from mlirstack.frontend.decompositions.unsigned import common_dtype
 from mlirstack.frontend.half import accumulation
@@ -26,7 +27,7 @@ def add_real_division_decompositions(table: dict[Any, Decomposition]) -> None:
     for op in (aten.fmod.Tensor, aten.fmod.Scalar):
         extend(table, op, _fmod)
     for op in (aten.div.Tensor_mode, aten.div.Scalar_mode):
-        extend(table, op, _floored)
+        extend(table, op, where_floored(_floor_divide))
     for op in (aten.floor_divide.default, aten.floor_divide.Scalar):
         extend(table, op, _floor_divide)
 
@@ -57,10 +58,6 @@ def _rest(x: Tensor, y: Tensor) -> Tensor:
     """The remainder with the sign of ``x``; of magnitudes both kinds of remainder are the same."""
     rest = torch.remainder(x.abs(), y.abs())
     return torch.where(x < 0, -rest, rest)
-
-
-def _floored(x: Tensor, y: Any, *, rounding_mode: str | None = None) -> Any:
-    return _floor_divide(x, y) if rounding_mode == "floor" else NotImplemented
 
 
 def _floor_divide(x: Tensor, y: Any) -> Any:
