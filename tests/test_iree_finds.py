@@ -42,6 +42,8 @@ def test_an_op_may_read_a_reduction_in_two_ways() -> None:
         "product": lambda x: _with_transpose((x @ x.transpose(1, 2)).relu()),
         "distances": lambda x: (x * x).sum(-1)[:, :, None] + (x * x).sum(-1)[:, None, :] - 2 * x @ x.transpose(1, 2),
         "pooling": lambda x: _with_transpose(F.max_pool1d(x, 33)),
+        "a scalar that had dimensions": lambda x: (x.sum().reshape(1, 1) * 2).reshape(()).exp() + x,
+        "a scalar that gets some": lambda x: (x.amax() * 2).reshape(1, 1, 1).exp() + (x.amax() * 2).reshape(1),
     }
     assert_as_eager(programs, torch.randn(3, 7, 33, generator=torch.Generator().manual_seed(0)), target="iree-cpu")
 

@@ -128,6 +128,8 @@ def _through(operand: Operand, written: Operand, reading: _Reading) -> _Reading:
 def _through_reshape(op: Any, reading: _Reading) -> _Reading:
     """Dimensions of size 1 come and go; others that are joined or split keep what was joined or split in their index."""
     longer = ir.RankedTensorType((op.results if op.name == _EXPAND else op.operands)[0].type).shape
+    if not reading:  # a scalar, whose dimensions of size 1 are in no group
+        return ("0",) * len(longer)
     indices: list[str] = []
     for number, group in enumerate(op.attributes["reassociation"]):
         dims = [int(dim) for dim in group]
