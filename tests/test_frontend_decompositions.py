@@ -10,9 +10,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch._decomp import decompositions
 from torch.utils import _pytree as pytree
 
-from mlirstack.frontend.decompositions.recurrent import add_recurrent_decompositions
+from mlirstack.frontend.decompositions.recurrent import mend_lstm_layers
 from mlirstack.frontend.decompositions.table import decomposition_table
 from mlirstack.frontend.export import export
 from mlirstack.ir.text import module_text
@@ -265,14 +266,26 @@ def test_linear_layers_are_not_multiplied_by_one():
     assert targets == ["aten.permute.default", "aten.mm.default", "aten.add.Tensor"]
 
 
-def test_lstm_states_have_the_shape_of_those_given():
-    """Torch 2.11 leaves a dimension of size one in them, [layers, 1, batch, size]."""
-    module = nn.LSTM(3, 6, num_layers=2, bidirectional=True, proj_size=4).eval()
-    x = torch.randn(5, 2, 3)
-    exported = torch.export.export(module, (x,)).run_decompositions(decomposition_table())
-    torch.testing.assert_close(exported.module()(x), module(x))
+@pytest.fixture
+def lstm_of_torch_2_11(monkeypatch):
+    """One LSTM layer as torch 2.11 decomposes it: its final states keep the dimension of the steps."""
+    layer = decompositions.one_layer_lstm
 
-    table = {torch.ops.aten.lstm.input: lambda x, states: (x, states[0].unsqueeze(1), states[1].unsqueeze(1))}
-    add_recurrent_decompositions(table)
-    states = torch.randn(4, 2, 4), torch.randn(4, 2, 6)
-    torch.testing.assert_close(table[torch.ops.aten.lstm.input](x, states), (x, *states))
+    def unmended(x, states, *options, **named):
+        output, final = layer(x, states, *options, **named)
+        return output, tuple(state.reshape(1, x.shape[1], -1) for state in final)
+
+    monkeypatch.setattr(decompositions, "one_layer_lstm", unmended)
+
+
+def test_lstm_states_have_the_shape_of_those_given(lstm_of_torch_2_11):
+    module = nn.LSTM(3, 6, num_layers=2, bidirectional=True, proj_size=4).eval()
+    x, states = torch.randn(5, 2, 3), (torch.randn(4, 2, 4), torch.randn(4, 2, 6))
+    arguments = (x, states, module._flat_weights, True, 2, 0.0, False, True, False)
+    assert decompositions.lstm_impl(*arguments)[1].shape == (4, 1, 2, 4)
+    mend_lstm_layers()
+    expected, (hidden, cell) = module(x, states)
+    torch.testing.assert_close(decompositions.lstm_impl(*arguments), (expected, hidden, cell))
+    mended = decompositions.one_layer_lstm
+    mend_lstm_layers()
+    assert decompositions.one_layer_lstm is mended

@@ -16,7 +16,10 @@ from torch import fx
 from mlirstack.dynamo.backend.compile_graph import GraphFunction, compile_graph, why
 from mlirstack.dynamo.backend.options import BackendOptions, read_options
 from mlirstack.errors import MlirstackError, UsageError
+from mlirstack.frontend.decompositions.recurrent import mend_lstm_layers
 from mlirstack.frontend.decompositions.table import decomposition_table
+
+mend_lstm_layers()  # here, since Dynamo has traced the layer before it gives a graph to the back end
 
 log = logging.getLogger(__name__)
 

@@ -33,7 +33,7 @@ from mlirstack.frontend.decompositions.norms import add_norm_decompositions
 from mlirstack.frontend.decompositions.ordering import add_ordering_decompositions
 from mlirstack.frontend.decompositions.prims import add_prim_decompositions
 from mlirstack.frontend.decompositions.real_division import add_real_division_decompositions
-from mlirstack.frontend.decompositions.recurrent import add_recurrent_decompositions
+from mlirstack.frontend.decompositions.recurrent import mend_lstm_layers
 from mlirstack.frontend.decompositions.transposed import add_transposed_decompositions
 from mlirstack.frontend.decompositions.unsigned import add_unsigned_decompositions, compared_with
 from mlirstack.frontend.devices import with_constants_in_place
@@ -81,6 +81,7 @@ _COMPARISONS = (
 @functools.cache
 def decomposition_table() -> dict[Any, Decomposition]:
     """The table for ``ExportedProgram.run_decompositions``: operator overload → decomposition."""
+    mend_lstm_layers()
     given: dict[Any, Decomposition] = fx_decomposition_table()
     table = dict(given)
     for op in _IN_FLOAT32:
@@ -102,7 +103,6 @@ def decomposition_table() -> dict[Any, Decomposition]:
     add_norm_decompositions(table)
     add_ordering_decompositions(table)
     add_prim_decompositions(table)
-    add_recurrent_decompositions(table)
     add_real_division_decompositions(table)
     add_bilinear_decompositions(table)
     add_unsigned_decompositions(table)
