@@ -16,6 +16,7 @@ import json
 import sys
 import time
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from torch.utils import _pytree as pytree
 
 import mlirstack as ms
 from mlirstack import zoo
-from mlirstack.compare.accuracy import call, compare_answers, moved, reference
+from mlirstack.compare.accuracy import Answer, call, compare_answers, moved, reference
 from mlirstack.dynamo.backend import clear_graphs, graphs, mlirstack
 from mlirstack.errors import MlirstackError
 from mlirstack.parallel import each
@@ -58,23 +59,21 @@ def _row(task: Task) -> dict[str, Any]:
     model = zoo.get(task.name)
     torch._dynamo.reset()
     clear_graphs()
-    # Eager on a CPU has no TF32, and what torch allows on a GPU would be used there; cuDNN's recurrent layers have no
-    # gradients in eval mode.
-    torch.backends.cudnn.enabled = False
+    # Eager on a CPU, which is compared with, has no TF32; what torch allows by default on a GPU would be used there.
+    torch.backends.cudnn.allow_tf32 = False
     # Without it Dynamo leaves recurrent layers to eager, and no back end ever sees them.
     torch._dynamo.config.allow_rnn = True
     expected = reference(model.module, model.inputs)
-    compiled = torch.compile(copy.deepcopy(model.module).to(task.device), backend=mlirstack)
+    module, inputs = copy.deepcopy(model.module).to(task.device), moved(model.inputs, task.device)
+    compiled = torch.compile(module, backend=mlirstack)
     started = time.perf_counter()
-    result = call(compiled, moved(copy.deepcopy(model.inputs), task.device))
-    accuracy = compare_answers(result, expected)
+    accuracy = compare_answers(call(compiled, inputs), expected)
     row: dict[str, Any] = {"model": task.name, "ok": accuracy.ok, "reason": accuracy.reason}
     if task.train:
-        module = copy.deepcopy(model.module).to(task.device)
-        row["gradients"] = _gradients_agree(module, moved(model.inputs, task.device))
+        row["gradients"], row["gradients_reason"] = _gradients_agree(task)
     if task.export:
         exported = ms.compile(model.module, model.inputs, dynamic_shapes=model.dynamic_shapes, target=task.device)
-        row["export"] = compare_answers(call(exported, moved(copy.deepcopy(model.inputs), task.device)), expected).ok
+        row["export"] = compare_answers(call(exported, inputs), expected).ok
     row["seconds"] = round(time.perf_counter() - started, 2)
     row["graphs"] = [
         {"kind": graph.kind, "status": graph.status, "route": graph.route, "reason": graph.reason} for graph in graphs()
@@ -82,26 +81,26 @@ def _row(task: Task) -> dict[str, Any]:
     return row
 
 
-def _gradients_agree(module: nn.Module, inputs: tuple[Any, ...]) -> bool | None:
-    """Are the gradients of the parameters eager's?  None where there are none."""
-    ours, eager = copy.deepcopy(module), copy.deepcopy(module)
-    gradients = []
-    for called, model in ((torch.compile(ours, backend=mlirstack), ours), (eager, eager)):
-        leaves = pytree.tree_leaves(called(*copy.deepcopy(inputs)))
-        losses = [leaf.float().square().sum() for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
-        if not losses:
-            return None
-        torch.stack(losses).sum().backward()
-        gradients.append([parameter.grad for parameter in model.parameters() if parameter.grad is not None])
-    return len(gradients[0]) == len(gradients[1]) and all(
-        _relative_error(got, wanted) < 1e-2 * (1 if wanted.dtype.itemsize < 4 else 1e-2)
-        for got, wanted in zip(*gradients, strict=True)
-    )
+def _gradients_agree(task: Task) -> tuple[bool | None, str | None]:
+    """Are the gradients of the parameters eager's, and if not, why; None where there are none."""
+    model = zoo.get(task.name)
+    expected = reference(model.module, model.inputs, _gradients)
+    if not expected.eager.leaves:
+        return None, None
+    model.module.to(task.device).compile(backend=mlirstack)
+    accuracy = compare_answers(_gradients(model.module, moved(model.inputs, task.device)), expected)
+    return accuracy.ok, accuracy.reason
 
 
-def _relative_error(got: torch.Tensor, wanted: torch.Tensor) -> float:
-    precise = wanted.double()
-    return float((got.double() - precise).norm() / precise.norm().clamp_min(1e-12))
+def _gradients(module: nn.Module, inputs: Sequence[Any]) -> Answer:
+    """The gradients of a sum of squares of all results, by the names of the parameters that have any."""
+    results = pytree.tree_leaves(module(*copy.deepcopy(tuple(inputs))))
+    tensors = [result for result in results if isinstance(result, torch.Tensor) and result.requires_grad]
+    parts = [torch.view_as_real(tensor) if tensor.is_complex() else tensor for tensor in tensors]
+    if parts:
+        torch.stack([part.square().sum(dtype=torch.float64) for part in parts]).sum().backward()
+    found = {name: parameter.grad.cpu() for name, parameter in module.named_parameters() if parameter.grad is not None}
+    return Answer(found, " ".join(found))
 
 
 def _is_right(row: dict[str, Any]) -> bool:
@@ -136,7 +135,7 @@ def main() -> int:
         fallbacks += [] if row["graphs"] else ["no graph reached the back end"]
         if not _is_right(row) or fallbacks:
             wrong = "" if row["ok"] else f"WRONG: {row['reason']}"
-            wrong += " WRONG GRADIENTS" if row.get("gradients") is False else ""
+            wrong += f" WRONG GRADIENTS: {row['gradients_reason']}" if row.get("gradients") is False else ""
             wrong += " WRONG BY EXPORT" if row.get("export") is False else ""
             print(f"{row['model']}: {wrong} {'; '.join(fallbacks)}")
     compiled = sum(_is_compiled(row) for row in rows)

@@ -142,13 +142,15 @@ def call(function: Callable[..., Any], inputs: Sequence[Any]) -> Answer:
     return Answer(leaves, str(structure))
 
 
-def reference(module: nn.Module, inputs: Sequence[Any]) -> Reference:
-    """Eager's answers; the module and the inputs are copied, never changed.
+def reference(
+    module: nn.Module, inputs: Sequence[Any], answer: Callable[[nn.Module, Sequence[Any]], Answer] = call
+) -> Reference:
+    """Eager's answers; the module and the inputs are copied, never changed.  ``answer`` asks a module for one.
 
     Raises :class:`UsageError` where eager itself cannot run the model.
     """
     try:
-        eager = call(copy.deepcopy(module), inputs)
+        eager = answer(copy.deepcopy(module), inputs)
     except Exception as error:  # the user's own code may raise anything
         raise UsageError(f"eager cannot run the model: {type(error).__name__}: {error}") from error
     notes: list[str] = []
@@ -158,7 +160,7 @@ def reference(module: nn.Module, inputs: Sequence[Any]) -> Reference:
     )
     for precision, real, complex_ in precisions:
         try:
-            precise = call(copy.deepcopy(module).to(real), [_cast(value, real, complex_) for value in inputs])
+            precise = answer(copy.deepcopy(module).to(real), [_cast(value, real, complex_) for value in inputs])
         except Exception as error:  # a model may insist on its dtype in any way; the note says so
             notes.append(f"eager has no {precision} for this model: {str(error).splitlines()[0][:120]}")
             continue
