@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from mlirstack.bindings import new_context
 from mlirstack.errors import RuntimeCheckError
@@ -167,3 +168,43 @@ def test_sizes_are_read_off_the_program(text: str, sizes: list[Any]) -> None:
     with module.context:
         ResultSizes().apply(module)
     assert json.loads(function(module, "main").attributes[RESULT_SIZES].value) == sizes
+
+
+def test_views_are_made_once_for_each_place(built: tuple[CompiledFunction, IreeCudaExecutable]) -> None:
+    """The same memory with other values, then other memory, then the same address as another shape and dtype."""
+    call, executable = built
+    w, x = torch.randn(8, 8), torch.randn(6, 8)
+    right(call(x, w), x, w)
+    known = executable._session.views._known
+    kept = {key: view for key, view in known.items() if key[0] in (x.data_ptr(), w.data_ptr())}
+    assert len(kept) == 2
+    x.mul_(-2.0)
+    right(call(x, w), x, w)
+    assert all(known[key] is view for key, view in kept.items())
+    fewer = x[:3]
+    assert fewer.data_ptr() == x.data_ptr()
+    right(call(fewer, w), fewer, w)
+    assert (x.data_ptr(), (3, 8), "float32") in known
+
+
+def test_views_hold_no_memory(built: tuple[CompiledFunction, IreeCudaExecutable]) -> None:
+    call, _ = built
+    x, w = torch.randn(64, 8), torch.randn(8, 8)
+    result = call(x, w)[0]
+    memory = [StorageWeakRef(tensor.untyped_storage()) for tensor in (x, result)]
+    del x, result
+    assert all(reference.expired() for reference in memory)
+
+
+def test_timelines_are_used_again(built: tuple[CompiledFunction, IreeCudaExecutable]) -> None:
+    """As many as calls were under way at once, however many there were."""
+    call, executable = built
+    x, w = torch.randn(5, 8), torch.randn(8, 8)
+    spare = executable._session._spare
+    for finish in [call.start(x, w) for _ in range(3)]:
+        right(finish(), x, w)
+    before = len(spare)
+    assert before >= 3
+    for _ in range(20):
+        right(call(x, w), x, w)
+    assert len(spare) == before and len({id(timeline) for timeline in spare}) == before

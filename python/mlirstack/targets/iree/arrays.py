@@ -12,16 +12,8 @@ import numpy as np
 
 from mlirstack.frontend.program import Signature
 from mlirstack.targets.base import ArrayExecutable
-from mlirstack.targets.iree.session import (
-    ALIGNMENT,
-    ELEMENT_TYPES,
-    Session,
-    allocate_copy,
-    cuda,
-    cuda_context,
-    processor,
-    push_number,
-)
+from mlirstack.targets.iree.session import Session, allocate_copy, cuda, cuda_context, processor
+from mlirstack.targets.iree.views import ALIGNMENT, ELEMENT_TYPES
 
 
 def numpy_dtype(name: str) -> np.dtype[Any]:
@@ -45,34 +37,29 @@ class IreeArrayExecutable(ArrayExecutable):
     def run(self, inputs: Sequence[Any]) -> list[Any]:
         """Call ``@main`` with one array or number per input; results are arrays that the caller owns, or numbers."""
         self._enter()
-        held: list[np.ndarray] = []
+        session = self._session
+        held: list[Any] = []  # memory, alive until the call is over
         passed: list[Any] = []
-        for slot in self._session.slots:
+        for slot in session.slots:
             value = inputs[slot.position] if slot.position is not None else self._parameters[str(slot.name)]
             if slot.spec.shape is not None:
-                held.append(np.ascontiguousarray(value))
-                value = self._view(held[-1], slot.spec.dtype, written=slot.written)
+                array = np.ascontiguousarray(value)
+                if self._is_importable(array) and not slot.written:
+                    value = session.views.of(array.ctypes.data, array.shape, slot.spec.dtype)
+                else:
+                    array = allocate_copy(self._device, array.reshape(-1).view(np.uint8), array.shape, slot.spec.dtype)
+                    value = array.ref
+                held.append(array)
             passed.append(value)
-        shapes, scratch = self._session.sizes(inputs, lambda: self._arguments(passed, self._session.no_results()))
-        written = [self._empty(shape, self._session.dtypes[number]) for number, shape in shapes.items()]
+        shapes, scratch = session.sizes(inputs, lambda: session.arguments(passed, session.no_results()))
+        views = {number: self._empty(shape, session.dtypes[number]) for number, shape in shapes.items()}
+        written = [view.ref for view in views.values()]
         if scratch is not None:
-            written.append(self._empty((scratch,), "uint8"))
-        results = self._session.invoke(self._arguments(passed, written))
-        views = dict(zip(shapes, written, strict=False))
-        if self._session.has_checks:
-            self._session.check(self._contents(views[len(self.signature.results)], np.dtype(np.uint8)).tolist())
+            written.append(self._empty((scratch,), "uint8").get_buffer().ref)
+        results = session.invoke(session.arguments(passed, written))
+        if session.has_checks:
+            session.check(self._contents(views[len(self.signature.results)], np.dtype(np.uint8)).tolist())
         return [self._taken(results, i, views.get(i)) for i in range(len(self.signature.results))]
-
-    def _arguments(self, passed: Sequence[Any], written: Sequence[Any]) -> Any:
-        """The list that ``@main`` is called with: inputs and parameters, then what it writes its results to."""
-        arguments = rt.VmVariantList(len(passed) + len(written) + 2)
-        for slot, value in zip(self._session.slots, passed, strict=True):
-            if slot.spec.shape is None:
-                push_number(arguments, value, slot.spec.dtype)
-            else:
-                arguments.push_ref(value.ref)
-        self._session.push_results(arguments, written)
-        return arguments
 
     def _empty(self, shape: tuple[int, ...], dtype: str) -> Any:
         """A view of a new buffer on the device."""
@@ -80,13 +67,9 @@ class IreeArrayExecutable(ArrayExecutable):
         buffer = self._device.allocator.allocate_buffer(rt.MemoryType.DEVICE_LOCAL, rt.BufferUsage.DEFAULT, size)
         return rt.HalBufferView(buffer, list(shape), ELEMENT_TYPES[dtype])
 
-    def _view(self, array: np.ndarray, dtype: str, *, written: bool) -> Any:
-        shape, contents = array.shape, array.reshape(-1).view(np.uint8)
-        in_place = self._is_host and array.size and not written and contents.flags.writeable
-        if in_place and contents.ctypes.data % ALIGNMENT == 0:
-            imported = self._device.from_dlpack_capsule(contents.__dlpack__())
-            return rt.HalBufferView(imported.get_buffer(), list(shape), ELEMENT_TYPES[dtype])
-        return allocate_copy(self._device, contents, shape, dtype)
+    def _is_importable(self, array: np.ndarray) -> bool:
+        """May IREE read the values where they are?"""
+        return self._is_host and array.ctypes.data % ALIGNMENT == 0
 
     def _taken(self, results: Any, number: int, view: Any) -> Any:
         """A result as an array or a number; ``view`` is its memory where the caller passed it."""

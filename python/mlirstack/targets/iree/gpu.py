@@ -12,13 +12,13 @@ from typing import Any
 
 import iree.runtime as rt
 import torch
-from torch.utils.dlpack import from_dlpack, to_dlpack  # type: ignore[attr-defined]
+from torch.utils.dlpack import from_dlpack
 
 from mlirstack.errors import TargetUnavailableError
 from mlirstack.frontend.program import Signature
 from mlirstack.targets.base import Executable
-from mlirstack.targets.iree.runtime import DLPACK_CPU, flat_bytes, plain, torch_dtype
-from mlirstack.targets.iree.session import Session, Slot, cuda, cuda_context, push_number
+from mlirstack.targets.iree.runtime import DLPACK_CPU, flat_bytes, importable_copy, is_importable, torch_dtype
+from mlirstack.targets.iree.session import Session, Slot, cuda, cuda_context
 
 
 class IreeCudaExecutable(Executable):
@@ -68,48 +68,43 @@ class IreeCudaExecutable(Executable):
         """Begin a call behind those begun before; what is returned waits for it and gives its results."""
         assert self.parameters is not None
         self._enter()
-        held: list[torch.Tensor] = []  # alive until the call is over
+        session, view = self._session, self._session.views.of
+        held: list[Any] = []  # memory, alive until the call is over
         passed: list[Any] = []
-        for slot in self._session.slots:
+        for slot in session.slots:
             value = inputs[slot.position] if slot.position is not None else self.parameters[str(slot.name)]
             if slot.spec.shape is not None:
-                value = self._importable(value, written=slot.written)
-                held.append(value)
+                tensor = self._importable(value, written=slot.written)
+                held.append(tensor.untyped_storage())
+                value = view(tensor.data_ptr(), tensor.shape, slot.spec.dtype)
             passed.append(value)
-        shapes, scratch = self._session.sizes(inputs, lambda: self._arguments(passed, self._session.no_results()))
-        results = {
-            number: torch.empty(shape, dtype=self._dtypes[number], device=self._place) for number, shape in shapes.items()
-        }
-        written = [plain(tensor) for tensor in results.values()]
+        shapes, scratch = session.sizes(inputs, lambda: session.arguments(passed, session.no_results()))
+        results = {number: self._result(number, shape) for number, shape in shapes.items()}
+        written = [view(t.data_ptr(), shapes[number], session.dtypes[number]) for number, t in results.items()]
         if scratch is not None:
-            held.append(torch.empty(max(scratch, 1), dtype=torch.uint8, device=self._place))
-            written.append(held[-1])
-        arguments = self._arguments(passed, [self._imported(tensor) for tensor in written])
+            memory = torch.empty(scratch, dtype=torch.uint8, device=self._place)
+            held.append(memory)
+            written.append(session.views.buffer(memory.data_ptr(), scratch))
+        arguments = session.arguments(passed, written)
         self._await_stream()
-        begun = self._session.begin(arguments)
+        begun = session.begin(arguments)
 
         def finish() -> list[Any]:
             begun.wait()
-            self._enter()
             held.clear()
-            if self._session.has_checks:
-                self._session.check(results[len(self.signature.results)].tolist())
+            if session.has_checks:
+                session.check(results[len(self.signature.results)].tolist())
             return [
                 results[i] if i in results else self._taken(begun.results, i) for i in range(len(self.signature.results))
             ]
 
         return finish
 
-    def _arguments(self, passed: Sequence[Any], written: Sequence[Any]) -> Any:
-        """The list that ``@main`` is called with: inputs and parameters, then what it writes its results to."""
-        arguments = rt.VmVariantList(len(passed) + len(written) + 2)
-        for slot, value in zip(self._session.slots, passed, strict=True):
-            if slot.spec.shape is None:
-                push_number(arguments, value, slot.spec.dtype)
-            else:
-                arguments.push_ref(self._imported(value).ref)
-        self._session.push_results(arguments, written)
-        return arguments
+    def _result(self, number: int, shape: tuple[int, ...]) -> torch.Tensor:
+        """Memory that the module writes a result to; what tells of checks lies where the host reads it."""
+        if number == len(self.signature.results):
+            return torch.empty(shape, dtype=self._dtypes[number], pin_memory=self._place.type == "cuda")
+        return torch.empty(shape, dtype=self._dtypes[number], device=self._place)
 
     def _await_stream(self) -> None:
         """Wait for torch's stream: it writes inputs, and may still use memory that was freed and is allocated again."""
@@ -118,18 +113,15 @@ class IreeCudaExecutable(Executable):
             if not stream.query():
                 stream.synchronize()
 
-    def _imported(self, tensor: torch.Tensor) -> Any:
-        return self._device.from_dlpack_capsule(to_dlpack(tensor))
-
     def _importable(self, tensor: torch.Tensor, *, written: bool) -> torch.Tensor:
         """``tensor`` itself where IREE can read it in place, else a copy."""
-        importable = plain(tensor)
-        if importable.data_ptr() != tensor.data_ptr():
+        if not is_importable(tensor):
             self.copied_inputs += 1
-        elif written and tensor.numel():
+            return importable_copy(tensor)
+        if written and tensor.numel():
             self.copied_inputs += 1
-            return importable.clone()
-        return importable
+            return tensor.detach().clone()
+        return tensor
 
     def _taken(self, results: Any, number: int) -> Any:
         """A result that IREE allocated, as a tensor that owns its memory, or a number."""
@@ -138,11 +130,13 @@ class IreeCudaExecutable(Executable):
             value = results.get_variant(number)
             return bool(value) if dtype is torch.bool else value
         view = results.get_as_object(number, rt.HalBufferView)
+        self._enter()
         self.copied_results += 1
         if self._place.type == "cpu":
             return from_dlpack(self._device.create_dlpack_capsule(view, DLPACK_CPU, 0)).view(dtype).clone()
         tensor = torch.empty(tuple(view.shape), dtype=dtype, device=self._place)
         if tensor.numel():
             self._await_stream()
-            self._session.copy(view.get_buffer(), self._imported(plain(tensor)).get_buffer())
+            size = tensor.numel() * tensor.element_size()
+            self._session.copy(view.get_buffer(), self._session.views.buffer(tensor.data_ptr(), size).deref(rt.HalBuffer))
         return tensor

@@ -12,11 +12,12 @@ from typing import Any
 import iree.runtime as rt
 import numpy as np
 import torch
-from torch.utils.dlpack import from_dlpack, to_dlpack  # type: ignore[attr-defined]
+from torch.utils.dlpack import from_dlpack
 
 from mlirstack.frontend.program import Signature
 from mlirstack.targets.base import Executable
-from mlirstack.targets.iree.session import ALIGNMENT, Session, Slot, allocate_copy, processor, push_number
+from mlirstack.targets.iree.session import Session, Slot, allocate_copy, processor
+from mlirstack.targets.iree.views import ALIGNMENT
 
 DLPACK_CPU = 1
 
@@ -45,26 +46,25 @@ class IreeExecutable(Executable):
 
     def run(self, inputs: Sequence[Any]) -> list[Any]:
         """Call ``@main``; :class:`RuntimeCheckError` where a run-time check of the program fails."""
-        arguments = rt.VmVariantList(len(self._session.slots))
+        session, passed = self._session, []
         held: list[torch.Tensor] = []  # alive, and known, until the results are looked at
-        for slot in self._session.slots:
+        for slot in session.slots:
             value = inputs[slot.position] if slot.position is not None else self._parameters[str(slot.name)]
-            if slot.spec.shape is None:
-                push_number(arguments, value, slot.spec.dtype)
-            elif slot.written and value.numel():
-                arguments.push_ref(self._copied(value).ref)
-            else:
+            if slot.spec.shape is not None and slot.written and value.numel():
+                value = self._copied(value).ref
+            elif slot.spec.shape is not None:
                 tensor = self._importable(value)
                 held.append(tensor)
-                arguments.push_ref(self._device.from_dlpack_capsule(to_dlpack(tensor)).ref)
-        return self._take(self._session.invoke(arguments), held)
+                value = session.views.of(tensor.data_ptr(), tensor.shape, slot.spec.dtype)
+            passed.append(value)
+        return self._take(session.invoke(session.arguments(passed)), held)
 
     def _importable(self, tensor: torch.Tensor) -> torch.Tensor:
         """``tensor`` itself where IREE can read it in place, else a copy."""
-        importable = plain(tensor)
-        if importable.data_ptr() != tensor.data_ptr() or tensor.data_ptr() % ALIGNMENT:
-            self.copied_inputs += 1
-        return importable
+        if is_importable(tensor):
+            return tensor
+        self.copied_inputs += 1
+        return importable_copy(tensor)
 
     def _copied(self, tensor: torch.Tensor) -> Any:
         """A view of a new buffer of IREE's with the contents of ``tensor``, for the module to write to."""
@@ -95,16 +95,15 @@ class IreeExecutable(Executable):
         return values
 
 
-def plain(tensor: torch.Tensor) -> torch.Tensor:
-    """The same values as IREE can import them: dense, aligned, booleans as bytes; ``tensor``'s own memory where it is so."""
-    tensor = tensor.detach()
-    if tensor.dtype is torch.bool:
-        tensor = tensor.view(torch.uint8)
-    if tensor.is_conj() or tensor.is_neg() or not tensor.is_contiguous():
-        return tensor.resolve_conj().resolve_neg().clone(memory_format=torch.contiguous_format)
-    if not tensor.numel():
-        return tensor.new_empty(tensor.shape)  # strides of nothing may be any, and IREE checks them
-    return tensor.clone() if tensor.data_ptr() % ALIGNMENT else tensor
+def is_importable(tensor: torch.Tensor) -> bool:
+    """May IREE read the values where they are?  It takes dense, aligned memory."""
+    aligned = tensor.data_ptr() % ALIGNMENT == 0
+    return aligned and tensor.is_contiguous() and not (tensor.is_conj() or tensor.is_neg())
+
+
+def importable_copy(tensor: torch.Tensor) -> torch.Tensor:
+    """The same values in dense, aligned memory of their own."""
+    return tensor.detach().resolve_conj().resolve_neg().clone(memory_format=torch.contiguous_format)
 
 
 def flat_bytes(tensor: torch.Tensor) -> np.ndarray:

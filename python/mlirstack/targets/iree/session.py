@@ -9,7 +9,9 @@ from __future__ import annotations
 import ctypes
 import json
 import operator
+import os
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -21,10 +23,10 @@ import numpy as np
 from mlirstack.errors import RuntimeCheckError, TargetUnavailableError
 from mlirstack.frontend.program import ENTRY, ArgumentSpec, Signature
 from mlirstack.passes.iree.archive import ARGUMENTS, CHECKS, PARAMETERS, RESULTS, SCOPE, WRITTEN, Size
-
-ALIGNMENT = 64  # bytes; IREE refuses to import buffers that are not aligned so
+from mlirstack.targets.iree.views import ELEMENT_TYPES, Views
 
 MOST_SHAPES = 4096  # sets of shapes whose sizes are remembered
+SPIN_SECONDS = 200e-6  # of looking for the end of a call before sleeping: to be woken takes some 20 us
 OPERATORS: Mapping[str, Callable[[int, int], int]] = {
     "+": operator.add,
     "-": operator.sub,
@@ -34,25 +36,6 @@ OPERATORS: Mapping[str, Callable[[int, int], int]] = {
     "max": max,
     "min": min,
 }
-
-ELEMENT_TYPES = {
-    "bool": rt.HalElementType.UINT_8,  # booleans are passed as bytes
-    "uint8": rt.HalElementType.UINT_8,
-    "uint16": rt.HalElementType.UINT_16,
-    "uint32": rt.HalElementType.UINT_32,
-    "uint64": rt.HalElementType.UINT_64,
-    "int8": rt.HalElementType.SINT_8,
-    "int16": rt.HalElementType.SINT_16,
-    "int32": rt.HalElementType.SINT_32,
-    "int64": rt.HalElementType.SINT_64,
-    "float16": rt.HalElementType.FLOAT_16,
-    "bfloat16": rt.HalElementType.BFLOAT_16,
-    "float32": rt.HalElementType.FLOAT_32,
-    "float64": rt.HalElementType.FLOAT_64,
-    "complex64": rt.HalElementType.COMPLEX_64,
-    "complex128": rt.HalElementType.COMPLEX_128,
-}
-"""IREE's element types by torch's names of dtypes."""
 
 
 @cache
@@ -117,20 +100,47 @@ class Slot:
     written: bool
 
 
-@dataclass(frozen=True)
-class Begun:
-    """A call that may still be running: its ``results``, and the fence it ``done`` signals (None where it is over)."""
+class Timeline:
+    """A count that the device moves on when a call is over, and the ``fence`` at what it will be then.
 
-    results: Any
-    done: Any
+    Each call that is under way has one of its own, since calls may end in another order than they began.
+    """
+
+    def __init__(self, device: Any) -> None:
+        self._semaphore, self._value = device.create_semaphore(0), 0
+        self.fence = rt.HalFence(1)
+
+    def advance(self) -> None:
+        """Move the fence to the end of the next call."""
+        self._value += 1
+        self.fence.insert(self._semaphore, self._value)
+
+    def wait(self) -> None:
+        """Wait for the end of the call; RuntimeError where the device has failed."""
+        deadline = time.perf_counter() + SPIN_SECONDS
+        while self._semaphore.query() < self._value:
+            if time.perf_counter() > deadline:
+                self.fence.wait()
+                return
+            os.sched_yield()  # lets other threads of Python run as well
+
+
+class Begun:
+    """A call that may still be running: its ``results``, and the timeline that tells when it is over (None where it is)."""
+
+    def __init__(self, results: Any, timeline: Timeline | None, spare: list[Timeline]) -> None:
+        self.results, self._timeline, self._spare = results, timeline, spare
 
     def wait(self) -> None:
         """Wait until the results are there; :class:`RuntimeCheckError` where the device fails."""
+        timeline, self._timeline = self._timeline, None
+        if timeline is None:
+            return
         try:
-            if self.done is not None:
-                self.done.wait()
+            timeline.wait()
         except RuntimeError as error:
             raise RuntimeCheckError(f"the program stopped: {first_line(error)}") from error
+        self._spare.append(timeline)
 
 
 class Session:
@@ -165,7 +175,9 @@ class Session:
         self._results = _Results.of(signature, json.loads(reflection.get(RESULTS, "[]")))
         self._scratch = module.lookup_function(reflection.get("iree.abi.transients.size", "no scratch"))
         self._known: dict[tuple[Any, ...], tuple[dict[int, tuple[int, ...]], int | None]] = {}
-        self._start = self._fence(0)
+        self.views = Views(device)
+        self._start = rt.HalFence.create_at(device.create_semaphore(0), 0)
+        self._spare: list[Timeline] = []
 
     def _modules(self) -> list[Any]:
         modules = [rt.create_hal_module(instance(), self.device)]
@@ -200,19 +212,26 @@ class Session:
         return int(self._invoke(self._scratch, asked, 1).get_variant(0))
 
     def no_results(self) -> list[Any]:
-        """Views of nothing in the place of results and temporaries, for :meth:`sizes` alone."""
-        nothing = self.device.allocator.allocate_buffer(rt.MemoryType.DEVICE_LOCAL, rt.BufferUsage.DEFAULT, ALIGNMENT)
-        view = rt.HalBufferView(nothing, [ALIGNMENT], rt.HalElementType.UINT_8)
-        return [view] * (len(self._results.sizes) + bool(self._scratch))
-
-    def push_results(self, arguments: Any, views: Sequence[Any]) -> None:
-        """Append the memory of results, in order, and of temporaries."""
-        for view in views[: len(self._results.sizes)]:
-            arguments.push_ref(view.ref)
-        if self._scratch:
-            arguments.push_ref(views[-1].get_buffer().ref)
+        """References to nothing in the place of results and temporaries, for :meth:`sizes` alone."""
+        nothing = [self.views.of(0, (0,), "uint8")] * len(self._results.sizes)
+        return [*nothing, *([self.views.nothing.ref] if self._scratch else [])]
 
     # ------------------------------------------------------------------------------------------------------------- calls
+
+    def arguments(self, passed: Sequence[Any], written: Sequence[Any] = ()) -> Any:
+        """The VmVariantList of a call: ``passed`` are numbers and references to views, one for each slot; ``written`` are
+        references to the memory of results, in order, and of temporaries."""
+        arguments = rt.VmVariantList(len(passed) + len(written) + 2)
+        for slot, value in zip(self.slots, passed, strict=True):
+            if slot.spec.shape is not None:
+                arguments.push_ref(value)
+            elif slot.spec.dtype == "float64":
+                arguments.push_float(float(value))
+            else:
+                arguments.push_int(int(value))
+        for reference in written:
+            arguments.push_ref(reference)
+        return arguments
 
     def invoke(self, arguments: Any) -> Any:
         """Call ``@main`` with a VmVariantList, get one; :class:`RuntimeCheckError` where a check of the program fails."""
@@ -222,12 +241,12 @@ class Session:
 
     def begin(self, arguments: Any) -> Begun:
         """As :meth:`invoke`, without waiting for the device where the module allows it."""
-        done = None
+        timeline = None
         if self._is_fenced:
-            done = self._fence(1)
+            timeline = self._timeline()
             arguments.push_ref(self._start)
-            arguments.push_ref(done)
-        return Begun(self._invoke(self._function, arguments, len(self.dtypes)), done)
+            arguments.push_ref(timeline.fence)
+        return Begun(self._invoke(self._function, arguments, len(self.dtypes)), timeline, self._spare)
 
     def check(self, outcome: Sequence[int]) -> None:
         """Look at the last result of a module that ``has_checks``; :class:`RuntimeCheckError` where a check has failed."""
@@ -237,13 +256,18 @@ class Session:
 
     def copy(self, source: Any, target: Any) -> None:
         """Copy a buffer to another one on the device, and wait for it."""
-        done = self._fence(1)
-        self.device.queue_copy(source, target, self._start, done)
-        done.wait()
+        timeline = self._timeline()
+        self.device.queue_copy(source, target, self._start, timeline.fence)
+        timeline.wait()
 
-    def _fence(self, value: int) -> Any:
-        """A fence at ``value`` of a timeline of its own: calls may end in another order than they began."""
-        return rt.HalFence.create_at(self.device.create_semaphore(0), value)
+    def _timeline(self) -> Timeline:
+        """One that no call uses."""
+        try:
+            timeline = self._spare.pop()
+        except IndexError:
+            timeline = Timeline(self.device)
+        timeline.advance()
+        return timeline
 
     def _invoke(self, function: Any, arguments: Any, results: int) -> Any:
         returned = rt.VmVariantList(results)
@@ -284,14 +308,6 @@ class _Results:
             case [str(name), left, right]:
                 return OPERATORS[name](self._value(left, inputs), self._value(right, inputs))
         raise TargetUnavailableError(f"the module states sizes that this version does not know: {size}")
-
-
-def push_number(arguments: Any, value: Any, dtype: str) -> None:
-    """Append a Python number."""
-    if dtype == "float64":
-        arguments.push_float(float(value))
-    else:
-        arguments.push_int(int(value))
 
 
 def allocate_copy(device: Any, contents: np.ndarray, shape: tuple[int, ...], dtype: str) -> Any:
