@@ -2,8 +2,9 @@
 
     python benchmarks/iree_call_parts.py BUNDLE [BUNDLE ...]
 
-One line for each: microseconds (median of the calls) of the whole call, of checking what is passed, of making the arguments of
-the module (memory of results and temporaries, views), of invoking it until everything is queued, and of the wait for the device.
+One line for each: microseconds (median of the calls) of the whole call, of checking what is passed, of making the arguments
+of the module (memory of results and temporaries, views), of invoking it until everything is queued, and of the wait for the
+device.
 """
 
 from __future__ import annotations
