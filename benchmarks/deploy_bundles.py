@@ -3,7 +3,9 @@
     python benchmarks/deploy_bundles.py build BUNDLES --targets iree-cuda:sm_90,cuda:sm_90a     # needs no GPU
     python benchmarks/deploy_bundles.py run BUNDLES --device cuda --json benchmarks/results/h200-bundles.json
 
-Running needs torch, the runtimes of the targets, and neither torch-mlir nor a compiler of ours.
+Running needs torch, the runtimes of the targets, and neither torch-mlir nor a compiler of ours.  Most of it is torch.compile
+at work; on a machine that is paid by the second, a first run with ``--cached --seconds 0.01`` does that while the machine is
+busy with other things, and a second one with ``--cached`` takes a few seconds a bundle.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from deploy_models import CASES, case
 from result_file import write_results
 
 from mlirstack.bundle.verify import verify
+from mlirstack.compare.inductor import DEFAULT_MODE
 from mlirstack.deploy.bench import Benched, BenchReport, bench
 from mlirstack.errors import MlirstackError
 
@@ -49,7 +52,7 @@ def build_all(directory: Path, targets: list[str], names: list[str]) -> None:
 
 
 def run_all(
-    directory: Path, names: list[str], device: str | None, seconds: float, compiled: bool
+    directory: Path, names: list[str], device: str | None, seconds: float, modes: Sequence[str], cached: bool
 ) -> Iterator[dict[str, Any]]:
     """Verify and time each bundle; a row of the table as soon as it is known."""
     for name in (n for n in names if (directory / n).is_dir()):
@@ -58,7 +61,8 @@ def run_all(
         row: dict[str, Any] = {"model": name, "verified": report.ok}
         row["checks"] = [f"{c.subject}: {c.detail}" for c in report.checks if c.step == "golden" or c.status == "failed"]
         try:
-            timed = bench(directory / name, model=case(name).module, device=device, seconds=seconds, compiled=compiled)
+            model = case(name).module
+            timed = bench(directory / name, model=model, device=device, seconds=seconds, modes=modes, cached=cached)
             row["device"] = timed.device
             row["contenders"] = {r.contender: _plain(timed, r) for r in timed.results}
         except MlirstackError as error:
@@ -93,7 +97,8 @@ def main() -> None:
     parser.add_argument("--only", default=",".join(CASES), help="names of cases, comma-separated")
     parser.add_argument("--device", help="run only what is for this device")
     parser.add_argument("--seconds", type=float, default=1.0, help="of timing for each contender")
-    parser.add_argument("--no-compile", action="store_true", help="leave out torch.compile")
+    parser.add_argument("--modes", default=DEFAULT_MODE, help="of torch.compile, comma-separated; empty: leave it out")
+    parser.add_argument("--cached", action="store_true", help="let torch.compile use its caches")
     parser.add_argument("--json", type=Path, help="write the results there")
     arguments = parser.parse_args()
     names = arguments.only.split(",")
@@ -101,7 +106,8 @@ def main() -> None:
         build_all(arguments.directory, arguments.targets.split(","), names)
         return
     rows = []
-    for row in run_all(arguments.directory, names, arguments.device, arguments.seconds, not arguments.no_compile):
+    modes = [mode for mode in arguments.modes.split(",") if mode]
+    for row in run_all(arguments.directory, names, arguments.device, arguments.seconds, modes, arguments.cached):
         rows.append(row)
         if arguments.json:  # at once: a run that is cut short keeps what it has
             write_results(arguments.json, rows)

@@ -25,6 +25,7 @@ from iree_kernels_cases import CASES, CUDA, case
 from result_file import write_results
 
 from mlirstack.bundle.verify import verify
+from mlirstack.compare.inductor import DEFAULT_MODE
 from mlirstack.deploy.bench import EAGER, INDUCTOR, Benched, bench
 from mlirstack.errors import MlirstackError
 
@@ -66,7 +67,7 @@ def run_all(directory: Path, names: Sequence[str], on: str, seconds: float, comp
                 continue
             try:
                 row["verified"][part] = verify(path).ok
-                report = bench(path, model=model, seconds=seconds, compiled=compiled)
+                report = bench(path, model=model, seconds=seconds, modes=(DEFAULT_MODE,) if compiled else ())
             except MlirstackError as error:
                 row["contenders"][OWN if part == "own" else PLAIN] = {"error": error.message}
                 continue

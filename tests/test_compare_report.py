@@ -257,6 +257,26 @@ def test_inductor_compiles_again_each_time_and_not_in_later_calls() -> None:
 
 
 @pytest.mark.slow
+def test_inductor_takes_from_its_caches_what_it_may(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And a second mode leaves the first as it is, that of the same code."""
+    from torch._dynamo.utils import counters
+
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    inputs = (torch.linspace(-1, 1, 16),)
+    hits = []
+    for _ in range(2):
+        counters.clear()
+        first = compile_inductor(Affine(), inputs, cached=True)
+        hits.append(counters["inductor"]["fxgraph_cache_hit"])
+    assert hits == [0, 1]
+    second = compile_inductor(Affine(), inputs, mode="max-autotune", keep=True)
+    counters.clear()
+    for function in (first, second):
+        torch.testing.assert_close(function(*inputs), 2 * inputs[0] + 1)
+    assert not counters["inductor"]  # neither was compiled again
+
+
+@pytest.mark.slow
 def test_inductors_first_call_does_not_count_as_a_call_of_the_model() -> None:
     model = zoo.get("buffer_update")
     report = compare(model.module, model.inputs, ["inductor"], compile_function=compile_fake)

@@ -140,6 +140,9 @@ def test_wrong_uses_are_told_apart(built: Path, tmp_path: Path, x: np.ndarray, c
     assert status_of(build, MODEL, target="cpu", out=tmp_path, optimize=2) == 2
     assert status_of(build, MODEL, target="cpu", out=tmp_path) == 2  # holds other files
     assert status_of(bench, tmp_path) == 2
+    capsys.readouterr()
+    assert status_of(bench, built, modes="default,fastest") == 2
+    assert "torch.compile has no mode 'fastest'" in capsys.readouterr().err
 
 
 def test_bench_compares_with_eager(built: Path, tmp_path: Path) -> None:

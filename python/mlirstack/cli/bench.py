@@ -31,6 +31,8 @@ Examples:
 
   mlirstack bench net.bundle --device iree-cpu --profile
 
+  mlirstack bench net.bundle --modes default,max-autotune
+
   mlirstack bench bundles/ --seconds 0.5
 """
 
@@ -46,6 +48,7 @@ def bench(
     threads: Annotated[int, typer.Option("--threads", min=1, help="threads of the processor, of eager too")] = 1,
     seconds: Annotated[float, typer.Option("--seconds", min=0.01, help="of timing for each contender")] = 1.0,
     compiled: Annotated[bool, typer.Option("--compile/--no-compile", help="time torch.compile as well")] = True,
+    modes: Annotated[str, typer.Option("--modes", help="of torch.compile, comma-separated")] = "default",
     profile: Annotated[bool, typer.Option("--profile", help="also the time of each kernel (IREE's, or on a GPU)")] = False,
     plot: Annotated[Path | None, typer.Option("--plot", help="write the distribution of latencies as .svg")] = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="write the result as JSON ('-': stdout)")] = None,
@@ -76,7 +79,7 @@ def bench(
                     device=device,
                     threads=threads,
                     seconds=seconds,
-                    compiled=compiled,
+                    modes=modes.split(",") if compiled else (),
                     progress=partial(_tell, tell),
                 )
                 kernels = run_profile(path, device=device) if profile else ()

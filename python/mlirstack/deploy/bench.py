@@ -12,6 +12,7 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from mlirstack.bundle.select import candidates, matches, reasons
 from mlirstack.bundle.store import open_bundle, stored_golden
 from mlirstack.bundle.torch_arrays import tensor_of
 from mlirstack.bundle.verify import run_case, structure_inputs
-from mlirstack.compare.inductor import compile_inductor
+from mlirstack.compare.inductor import DEFAULT_MODE, check_modes, compile_inductor
 from mlirstack.compare.timing import torch_threads
 from mlirstack.errors import BundleError, MlirstackError, UsageError
 
@@ -98,15 +99,18 @@ def bench(
     device: str | None = None,
     threads: int = 1,
     seconds: float = 1.0,
-    compiled: bool = True,
+    modes: Sequence[str] = (DEFAULT_MODE,),
+    cached: bool = False,
     progress: Callable[[str], None] = lambda doing: None,
 ) -> BenchReport:
     """Time every artifact of the bundle at ``path`` that runs here and that ``device`` names, on the golden inputs.
 
-    ``model`` is the same model for eager and, with ``compiled``, torch.compile; without it the bundle is timed alone.  About
-    ``seconds`` are spent on each contender.  Where artifacts run on a GPU, only those do.  Raises :class:`UsageError` where
-    nothing runs here, :class:`BundleError` for a bundle without golden inputs.
+    ``model`` is the same model for eager and for torch.compile in each of ``modes``; without it the bundle is timed alone.
+    ``cached``: torch.compile may take from its caches what it compiled and tuned before, and its ``prepare_s`` is left out.
+    About ``seconds`` are spent on each contender.  Where artifacts run on a GPU, only those do.  Raises :class:`UsageError`
+    where nothing runs here, :class:`BundleError` for a bundle without golden inputs.
     """
+    check_modes(modes)
     manifest = open_bundle(path)
     golden = stored_golden(path, manifest)
     found = [c for c in candidates(manifest) if device is None or matches(c.entry, device)]
@@ -136,7 +140,10 @@ def bench(
                 golden_call(loaded.function, manifest, golden, place), loaded.load_seconds, rel_l2
             )
         if model is not None:
-            more, problems = _torch_contenders(model, manifest, golden, place, compiled, progress)
+            progress(EAGER)
+            eager = copy.deepcopy(model).to(place)
+            contenders[EAGER] = _Contender(golden_call(eager, manifest, golden, place))
+            more, problems = _compiled(model, modes, manifest, golden, place, cached, progress)
             contenders |= more
             failed += problems
         progress("timing")
@@ -146,8 +153,7 @@ def bench(
 
 
 def golden_call(function: Callable[..., Any], manifest: Manifest, golden: Golden, place: str) -> Callable[[], object]:
-    leaves = [tensor_of(leaf).to(place) if hasattr(leaf, "strides") else leaf for leaf in golden.inputs(0)]
-    args, kwargs = structure_inputs(manifest, leaves)
+    args, kwargs = _golden_inputs(manifest, golden, place)
 
     def call() -> object:
         return function(*args, **kwargs)
@@ -155,25 +161,50 @@ def golden_call(function: Callable[..., Any], manifest: Manifest, golden: Golden
     return call
 
 
-def _torch_contenders(
-    model: nn.Module, manifest: Manifest, golden: Golden, place: str, compiled: bool, progress: Callable[[str], None]
-) -> tuple[dict[str, _Contender], list[Benched]]:
-    progress(EAGER)
-    eager = copy.deepcopy(model).to(place)
-    contenders = {EAGER: _Contender(golden_call(eager, manifest, golden, place))}
-    if not compiled:
-        return contenders, []
-    progress(INDUCTOR)
+def compiled_name(mode: str) -> str:
+    """The contender that is torch.compile in ``mode``."""
+    return INDUCTOR if mode == DEFAULT_MODE else f"{INDUCTOR} {mode}"
+
+
+def _golden_inputs(manifest: Manifest, golden: Golden, place: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
     leaves = [tensor_of(leaf).to(place) if hasattr(leaf, "strides") else leaf for leaf in golden.inputs(0)]
-    args, kwargs = structure_inputs(manifest, leaves)
-    if kwargs:
-        return contenders, [Benched(INDUCTOR, error="the model takes keyword arguments, which are not timed")]
-    try:
-        function = compile_inductor(copy.deepcopy(model).to(place), args, dynamic=bool(manifest.signature.dynamic))
-    except MlirstackError as error:
-        return contenders, [Benched(INDUCTOR, error=error.message)]
-    contenders[INDUCTOR] = _Contender(golden_call(function, manifest, golden, place), function.compile_s)
-    return contenders, []
+    return structure_inputs(manifest, leaves)
+
+
+def _compiled(
+    model: nn.Module,
+    modes: Sequence[str],
+    manifest: Manifest,
+    golden: Golden,
+    place: str,
+    cached: bool,
+    progress: Callable[[str], None],
+) -> tuple[dict[str, _Contender], list[Benched]]:
+    """torch.compile in each mode: those that can be called, and those that failed."""
+    contenders: dict[str, _Contender] = {}
+    failed = []
+    for mode in modes:
+        name = compiled_name(mode)
+        progress(name)
+        args, kwargs = _golden_inputs(manifest, golden, place)
+        if kwargs:
+            failed.append(Benched(name, error="the model takes keyword arguments, which are not timed"))
+            continue
+        try:
+            function = compile_inductor(
+                copy.deepcopy(model).to(place),
+                args,
+                dynamic=bool(manifest.signature.dynamic),
+                mode=mode,
+                cached=cached,
+                keep=bool(contenders),
+            )
+        except MlirstackError as error:
+            failed.append(Benched(name, error=error.message))
+            continue
+        call = partial(function, *args)
+        contenders[name] = _Contender(call, None if cached else function.compile_s)
+    return contenders, failed
 
 
 # --------------------------------------------------------------------------------------------------------------- measuring
