@@ -61,6 +61,25 @@ def test_others_may_read_all_of_what_an_op_reads_with_steps() -> None:
     assert_as_eager(programs, x, places, target="iree-cpu")
 
 
+def test_elements_are_picked_from_a_slice_with_steps() -> None:
+    """IREE's vector code for it could not be translated."""
+    programs = {
+        "column": lambda x, i: x[:, :, 0][i],
+        "mirrored column": lambda x, i: x[:, :, 2].flip(0, 1),
+        "every other": lambda x, i: x[:, :, ::2].flip(1),
+        "every third row": lambda x, i: x[:, ::3][:, i.clamp(max=1)],
+        "end": lambda x, i: x[:, 1:, 3:].flip(2),
+        "behind padding": lambda x, i: F.pad(x, (0, 1))[:, :, :1].flip(1),
+        "computed": lambda x, i: (x + 1).relu()[:, :, 0].flip(0),
+        "transposed convolution": lambda x, i: F.conv_transpose2d(
+            x[None, :2], x[:2, None, :3, :1], stride=(1, 3), dilation=(1, 2), groups=2
+        ),
+    }
+    generator = torch.Generator().manual_seed(0)
+    x, places = torch.randn(5, 6, 7, generator=generator), torch.randint(5, (4,), generator=generator)
+    assert_as_eager(programs, x, places, target="iree-cpu")
+
+
 class Distances(nn.Module):
     """Squared distances between all pairs of rows."""
 

@@ -37,10 +37,11 @@ def hold_shared_results(module: Any) -> None:
     for function in functions(module):
         for block in function.regions[0].blocks:
             for value in _shared([op.operation for op in block.operations]):
-                _hold(value)
+                hold(value)
 
 
-def _hold(value: Any) -> None:
+def hold(value: Any) -> None:
+    """All that reads ``value`` reads it behind a barrier."""
     op = value.owner.operation
     value.context.allow_unregistered_dialects = True
     with ir.InsertionPoint.after(op), op.location:

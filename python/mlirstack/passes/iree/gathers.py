@@ -1,0 +1,50 @@
+"""Gathers from slices, held apart from the slice when a program is handed to IREE.
+
+IREE 3.13 reads a slice where it lies, and makes vector code of the gather; of a slice whose neighbours are not next to each
+other in memory, as of a column, that code cannot be translated (``builtin.unrealized_conversion_cast``).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mlirstack.bindings import ir
+from mlirstack.ir.ops import walk
+from mlirstack.passes.functions import defining_op
+from mlirstack.passes.iree.readings import hold
+
+# What moves no element, or is computed together with the gather where it moves none.
+_VIEWS = frozenset({"tensor.collapse_shape", "tensor.expand_shape", "tensor.cast", "linalg.transpose"})
+
+
+def hold_gathered_slices(module: Any) -> None:
+    """Before: a ``linalg`` body picks elements of a slice.  After: of a copy, as far as the slice has steps::
+
+    %column = tensor.extract_slice …        →    %column = tensor.extract_slice …
+    generic { tensor.extract %column[%i] }       %held = util.optimization_barrier %column
+                                                 generic { tensor.extract %held[%i] }
+    """
+    bodies = [op for op in walk(module) if op.name.startswith("linalg.")]
+    gathered = dict.fromkeys(op.operands[0] for body in bodies for op in walk(body) if op.name == "tensor.extract")
+    for value in gathered:
+        if _is_slice_with_steps(value):
+            hold(value)
+
+
+def _is_slice_with_steps(value: Any) -> bool:
+    op = defining_op(value)
+    while op is not None and op.name in _VIEWS:
+        op = defining_op(op.operands[0])
+    return op is not None and op.name == "tensor.extract_slice" and _has_steps(op)
+
+
+def _has_steps(slicing: Any) -> bool:
+    """Are elements that follow each other in the slice apart in its source?"""
+    kind = ir.RankedTensorType(slicing.operands[0].type)
+    sizes, steps = (list(ir.DenseI64ArrayAttr(slicing.attributes[name])) for name in ("static_sizes", "static_strides"))
+    for axis in reversed(range(kind.rank)):
+        if sizes[axis] != 1:
+            return bool(steps[axis] != 1)
+        if kind.is_dynamic_dim(axis) or kind.get_dim_size(axis) != 1:
+            return True
+    return False
