@@ -45,6 +45,7 @@ PACKED = Stage(
         RestoreLocations(),
     ),
     "contractions over register tiles; weights are packed in @prepare",
+    verify_each=False,
 )
 
 KERNELS = Stage(
@@ -62,6 +63,7 @@ KERNELS = Stage(
         RestoreLocations(),
     ),
     "each fused region is a function that writes into its last argument",
+    verify_each=False,
 )
 
 
@@ -80,6 +82,7 @@ def _tiled(vector_bits: int = HOST) -> Stage:
             RestoreLocations(),
         ),
         "loops around linalg ops of register size, by kernel class; what no schedule fits stays whole",
+        verify_each=False,
     )
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib
 import os
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -53,6 +54,7 @@ def core() -> tuple[Any, Any]:
     return native.ir, native.passmanager
 
 
+@cache
 def dialect(name: str) -> Any:
     """The builder module of one dialect, e.g. ``dialect("linalg")``; ``dialect("transform.structured")`` for a part."""
     return _load(f"dialects.{name}")

@@ -52,6 +52,17 @@ def _origins(text: str) -> tuple[Origin, ...]:
     return tuple(dict.fromkeys(Origin(frames) for frames in stacks if frames))
 
 
+def names_a_line(location: Any) -> bool:
+    """Does ``location`` have :func:`origins`?  Told without reading them."""
+    if isinstance(location, ir.FileLineColLoc):
+        return location.filename not in _NOWHERE
+    if isinstance(location, ir.CallSiteLoc):
+        return names_a_line(location.callee) or names_a_line(location.caller)
+    if isinstance(location, ir.FusedLoc):
+        return any(names_a_line(part) for part in location.locations)
+    return isinstance(location, ir.NameLoc) and names_a_line(location.child_loc)
+
+
 class OriginCache:
     """:func:`origins` of operations: a module has many of them, and few locations."""
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from mlirstack.bindings import ir
 from mlirstack.errors import SourceLine
-from mlirstack.ir.locations import OriginCache
+from mlirstack.ir.locations import origins
 from mlirstack.ir.ops import walk
 from mlirstack.pipeline.step import PythonPass
 
@@ -37,11 +37,25 @@ class DebugLines(PythonPass):
         functions = list(_functions(module))
         if not functions:
             return
-        origins = OriginCache()
-        bodies = [_Body.read(function, origins) for function in functions]
+        line_of = _Lines()
+        bodies = [_Body.read(function, line_of) for function in functions]
         files = sorted({line.file for body in bodies for _, line in [(None, body.line), *body.lines] if line is not None})
         for body, scope_of in zip(bodies, _scopes(bodies, files, self.kind), strict=True):
             body.place(scope_of)
+
+
+class _Lines:
+    """The first line that an operation comes from; a module has many operations, and few locations."""
+
+    def __init__(self) -> None:
+        self._known: dict[Any, SourceLine | None] = {}
+
+    def __call__(self, op: Any) -> SourceLine | None:
+        location = op.location
+        key = location.attr  # equal locations are equal in Python, but do not hash equal
+        if key not in self._known:
+            self._known[key] = next((origin.line for origin in origins(location)), None)
+        return self._known[key]
 
 
 @dataclass(frozen=True)
@@ -53,9 +67,9 @@ class _Body:
     lines: list[tuple[Any, SourceLine | None]]
 
     @staticmethod
-    def read(function: Any, origins: OriginCache) -> _Body:
-        lines = [(op, found[0].line if (found := origins(op)) else None) for op in walk(function)]
-        own = next((origin.line for origin in origins(function)), None)
+    def read(function: Any, line_of: _Lines) -> _Body:
+        lines = [(op, line_of(op)) for op in walk(function)]
+        own = line_of(function)
         first = next((line for _, line in lines if line is not None), SourceLine("unknown", 0))
         return _Body(function, own or first, lines)
 

@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any
 
 from mlirstack.bindings import ir
-from mlirstack.ir.locations import OriginCache, fused_location
+from mlirstack.ir.locations import fused_location, names_a_line
 from mlirstack.ir.ops import walk
 from mlirstack.pipeline.step import PythonPass
 
@@ -33,34 +33,49 @@ class RestoreLocations(PythonPass):
     name = "mlirstack-restore-locations"
 
     def apply(self, module: Any) -> None:
-        origins = OriginCache()
+        known = _Known()
         operations = list(walk(module))
-        if not any(origins(op) for op in operations):  # a program that was not written in files
+        lost = [op for op in operations if not known(op.location)]
+        if len(lost) == len(operations):  # a program that was not written in files
             return
         floating = _floating(operations)
-        lost = [op for op in operations if op not in floating and not origins(op)]
         neighbours = _Neighbours(operations)
-        _restore(lost, neighbours, module.context)
+        _restore([op for op in lost if op not in floating], neighbours, module.context)
         for op in reversed(list(floating)):
-            users = [at for at in neighbours.users(op) if origins.of(at)]
-            if users or not origins(op):
+            users = [at for at in neighbours.users(op) if known(at)]
+            if users or not known(op.location):
                 op.location = fused_location(users or neighbours.parent(op), module.context)
                 for inner in walk(op) if op.regions else ():
                     inner.location = op.location
+
+
+class _Known:
+    """Which locations name a line; a module has many operations, and few locations."""
+
+    def __init__(self) -> None:
+        self._known: dict[Any, bool] = {}
+
+    def __call__(self, location: Any) -> bool:
+        key = location.attr  # equal locations are equal in Python, but do not hash equal
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = names_a_line(location)
+        return known
 
 
 def _floating(operations: Sequence[Any]) -> dict[Any, None]:
     """The operations that depend on nothing, in order."""
     found: dict[Any, None] = {}
     for op in operations:
-        if not op.results or (op.regions and not op.name.startswith("linalg.")):
-            continue
-        made = [value.owner for value in op.operands if isinstance(value, ir.OpResult)]
-        depends = len(made) < len(op.operands) or not all(maker in found for maker in made)
-        if op.name == "linalg.fill":  # whatever it fills, an output of a kernel too
-            depends = not made or made[0] not in found
-        if not op.operands or (not depends and op.name.startswith(_TENSOR_OPS)):
-            found[op] = None
+        operands = op.operands
+        if not len(operands):
+            if op.results and (not len(op.regions) or op.name.startswith("linalg.")):
+                found[op] = None
+        elif (name := op.name).startswith(_TENSOR_OPS) and op.results and (not len(op.regions) or name.startswith("linalg.")):
+            # A fill is one whatever it fills, an output of a kernel too.
+            decisive = [operands[0]] if name == "linalg.fill" else operands
+            if all(isinstance(value, ir.OpResult) and value.owner in found for value in decisive):
+                found[op] = None
     return found
 
 

@@ -2,9 +2,9 @@
 
 A payload is an ``ir.Module``; before MLIR an exported graph (anything with ``.text``); past MLIR ``str`` or ``bytes``, or a
 :class:`ForeignModule` of another MLIR tool.
-Neighbouring native passes of a stage share one PassManager, and MLIR's verifier runs after each of them, or after the last
-where the stage says so: it takes longer than most passes.  When a stage fails, its input is replayed one pass at a time to
-name the guilty pass.
+Neighbouring native passes of a stage share one PassManager.  MLIR's verifier runs after each step, or after the last of the
+stage where the stage says so: it takes longer than most passes.  When a stage fails, its input is replayed one step at a
+time, each verified, to name the guilty one.
 """
 
 from __future__ import annotations
@@ -186,23 +186,23 @@ def _apply(run: StageRun, payload: Payload, tell: Any) -> Payload:
         for native, group in itertools.groupby(stage.steps, key=lambda s: isinstance(s, Pass)):
             steps = tuple(group)
             if native:
-                _run_native(steps, payload, verify_each=stage.verify_each)
+                _run_native(steps, payload, verify_each=stage.verify_each, verify_last=steps[-1] is stage.steps[-1])
                 continue
             for step in steps:
-                payload = _run_python(step, payload, tell)
+                payload = _run_python(step, payload, tell, verify=stage.verify_each or step is stage.steps[-1])
     except _Failure as failure:
         raise _stage_error(stage, _blamed(failure, stage, source, context)) from None
     return payload
 
 
-def _run_native(steps: tuple[Step, ...], module: Any, *, verify_each: bool) -> None:
+def _run_native(steps: tuple[Step, ...], module: Any, *, verify_each: bool, verify_last: bool = True) -> None:
     with collect_diagnostics(module.context) as diagnostics:
         try:
             with module.context:
                 manager = PassManager.parse(pipeline_text(steps))
                 manager.enable_verifier(verify_each)
                 manager.run(module.operation)
-                if not verify_each:
+                if verify_last and not verify_each:
                     module.operation.verify()
         except (ir.MLIRError, ValueError) as error:
             raise _Failure(_first_error(diagnostics) or str(error).strip(), tuple(diagnostics)) from None
@@ -211,7 +211,7 @@ def _run_native(steps: tuple[Step, ...], module: Any, *, verify_each: bool) -> N
         raise _Failure(f"a pass reported an error without failing: {message}", tuple(diagnostics))
 
 
-def _run_python(step: Step, payload: Payload, tell: Any) -> Payload:
+def _run_python(step: Step, payload: Payload, tell: Any, *, verify: bool = True) -> Payload:
     assert not isinstance(step, Pass)
     try:
         if isinstance(step, Translation):
@@ -222,7 +222,7 @@ def _run_python(step: Step, payload: Payload, tell: Any) -> Payload:
                     step.apply(payload)
                 else:
                     _run_schedule(step, payload, tell)
-                valid = payload.operation.verify()
+                valid = not verify or payload.operation.verify()
             except (ir.MLIRError, ValueError) as error:
                 raise _Failure(_first_error(diagnostics) or str(error), tuple(diagnostics), step.name) from None
         if not valid or _first_error(diagnostics) is not None:

@@ -14,8 +14,8 @@ from mlirstack.pipeline.step import Pass, Step, pipeline_text
 class Stage:
     """One named stage: the level it leaves behind, the steps that get there, and why it is there.
 
-    ``verify_each``: the module is verified after every native pass, not only after the last of several.  Names, options and
-    nesting of native passes are checked on construction: :class:`PipelineError`.
+    ``verify_each``: the module is verified after every step, not only after the last.  Names, options and nesting of native
+    passes are checked on construction: :class:`PipelineError`.
     """
 
     name: str
