@@ -68,10 +68,11 @@ def _floating(operations: Sequence[Any]) -> dict[Any, None]:
     found: dict[Any, None] = {}
     for op in operations:
         operands = op.operands
+        if not op.results or (len(op.regions) and not op.name.startswith("linalg.")):
+            continue
         if not len(operands):
-            if op.results and (not len(op.regions) or op.name.startswith("linalg.")):
-                found[op] = None
-        elif (name := op.name).startswith(_TENSOR_OPS) and op.results and (not len(op.regions) or name.startswith("linalg.")):
+            found[op] = None
+        elif (name := op.name).startswith(_TENSOR_OPS):
             # A fill is one whatever it fills, an output of a kernel too.
             decisive = [operands[0]] if name == "linalg.fill" else operands
             if all(isinstance(value, ir.OpResult) and value.owner in found for value in decisive):
