@@ -5,10 +5,7 @@
 
     python benchmarks/compile_lab.py table benchmarks/results/compile-*.json      # as Markdown
 
-On a GPU machine without torch-mlir target cuda runs from an artifact that was built before:
-
-    mlirstack compare zoo:tiny_mlp --targets cuda:sm_90a --build-only --artifacts built
-    python benchmarks/compile_lab.py ways --device cuda --artifact built/tiny_mlp/cuda-sm_90a --json h200.json
+With ``--device cuda`` on a GPU.
 """
 
 from __future__ import annotations
@@ -30,7 +27,9 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "examples" / "compile_lab"
 
 from measure import medians, seconds_of
 
+import mlirstack as ms
 from mlirstack import zoo
+from mlirstack.compare.accuracy import moved
 from mlirstack.compare.timing import Effort
 from mlirstack.dynamo.backend import mlirstack
 from mlirstack.errors import MlirstackError
@@ -43,28 +42,27 @@ Function = Callable[..., Any]
 
 
 def ways(arguments: argparse.Namespace) -> dict[str, Any]:
-    """zoo:tiny_mlp: seconds to compile, seconds per call, speed against eager and relative L2 error of each way."""
+    """zoo:tiny_mlp in each way: seconds until the first result and per call, speed against eager, relative L2 error."""
     example = zoo.get("tiny_mlp")
     model = example.module.to(arguments.device).eval()
-    x = example.inputs[0].to(arguments.device)
+    (x,) = moved(example.inputs, arguments.device)
     functions: dict[str, Function] = {"eager": model}
     compile_s: dict[str, float] = {}
     notes: dict[str, str] = {}
-    for name, make in _makers(arguments, model, x).items():
+    torch.compile(torch.relu)(x)  # Inductor's own start-up, once a process and for some of it once a machine
+    for name, make in _makers(arguments.device, model, example.inputs).items():
         try:
-            function = make()
-            compile_s[name] = seconds_of(lambda f=function: f(x))
+            compile_s[name] = seconds_of(lambda name=name, make=make: functions.setdefault(name, make())(x))
         except (RuntimeError, MlirstackError) as error:  # RuntimeError: the base of Dynamo's and Inductor's exceptions
+            functions.pop(name, None)
             notes[name] = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:160]}"
-            continue
-        functions[name] = function
     with torch.no_grad():
         right = zoo.get("tiny_mlp").module.double()(example.inputs[0].double())
         errors = {name: float((f(x).double().cpu() - right).norm() / right.norm()) for name, f in functions.items()}
         times = medians({name: lambda f=f: f(x) for name, f in functions.items()}, Effort(seconds=1.0, max_samples=100))
     rows = {
         name: {
-            "first_call_s": compile_s.get(name),
+            "first_result_s": compile_s.get(name),
             "median_s": seconds,
             "speed_against_eager": times["eager"] / seconds,
             "rel_l2": errors[name],
@@ -74,7 +72,9 @@ def ways(arguments: argparse.Namespace) -> dict[str, Any]:
     return {"model": "zoo:tiny_mlp", "input": list(x.shape), "ways": rows, "not_possible": notes}
 
 
-def _makers(arguments: argparse.Namespace, model: torch.nn.Module, x: torch.Tensor) -> dict[str, Callable[[], Function]]:
+def _makers(device: str, model: torch.nn.Module, inputs: tuple[Any, ...]) -> dict[str, Callable[[], Function]]:
+    """Ways to make a function of ``model`` on ``device``; ``inputs`` are on the host."""
+
     def no_grad(function: Function) -> Function:
         def call(*inputs: Any) -> Any:
             with torch.no_grad():
@@ -88,27 +88,13 @@ def _makers(arguments: argparse.Namespace, model: torch.nn.Module, x: torch.Tens
     makers["torch.compile, backend mlirstack"] = lambda: no_grad(
         torch.compile(model, backend=mlirstack, options={"fallback": "error"})
     )
-    if arguments.artifact:
-        makers["mlirstack, target cuda"] = lambda: _stored(arguments.artifact)
-    if arguments.device == "cpu":
-        import mlirstack as ms
-
-        for target in ("cpu", "iree-cpu"):
-            makers[f"mlirstack, target {target}"] = lambda target=target: ms.compile(model, (x,), target=target)
+    exported = zoo.get("tiny_mlp").module
+    makers[f"mlirstack, target {device}"] = lambda: ms.compile(exported, inputs, target=device)
+    for name, kernels in ((f"mlirstack, target iree-{device}", "own"), (f"IREE alone, on {device}", "iree")):
+        makers[name] = lambda kernels=kernels: ms.compile(
+            exported, inputs, target=f"iree-{device}", settings={"kernels": kernels}
+        )
     return makers
-
-
-def _stored(folder: Path) -> Function:
-    """A compiled function from an artifact; its parameters are those of the zoo."""
-    from mlirstack.bundle.store import read_bundle
-    from mlirstack.frontend.references import ModelSource, rebuilt_parameters
-    from mlirstack.targets.callable import CompiledFunction
-    from mlirstack.targets.registry import create_target
-
-    rebuilt = rebuilt_parameters("zoo:tiny_mlp", ModelSource("", zoo.get("tiny_mlp").module, ()))
-    bundle = read_bundle(folder, rebuilt)
-    executable = create_target("cuda:sm_90a").load(bundle.artifact, bundle.signature, bundle.parameters)
-    return CompiledFunction(executable, bundle.signature, bundle.parameters)
 
 
 def gotchas(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -123,10 +109,10 @@ def table(files: list[Path]) -> str:
         result = json.loads(file.read_text())
         lines += ["", f"{result['device']}, torch {result['torch']}:", ""]
         if "ways" in result:
-            lines += ["| way | first call | per call | against eager | rel. L2 error |", "| --- | --- | --- | --- | --- |"]
+            lines += ["| way | first result | per call | against eager | rel. L2 error |", "| --- | --- | --- | --- | --- |"]
             for way, row in result["ways"].items():
                 speed, error = f"{row['speed_against_eager']:.2f}x", f"{row['rel_l2']:.1e}"
-                lines.append(f"| {way} | {_time(row['first_call_s'])} | {_time(row['median_s'])} | {speed} | {error} |")
+                lines.append(f"| {way} | {_time(row['first_result_s'])} | {_time(row['median_s'])} | {speed} | {error} |")
             lines += [f"| {way} | not possible: {why} | | | |" for way, why in result["not_possible"].items()]
         else:
             lines += ["| gotcha | measured |", "| --- | --- |"]
@@ -159,7 +145,6 @@ def main() -> None:
     parser.add_argument("what", choices=("ways", "gotchas", "table"))
     parser.add_argument("results", type=Path, nargs="*", help="result files for the table")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
-    parser.add_argument("--artifact", type=Path, help="a built artifact of zoo:tiny_mlp for target cuda")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
