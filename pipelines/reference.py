@@ -28,6 +28,8 @@ from mlirstack.schedules.cpu.vector_lowering import LowerVectors
 # These demand that the whole module has arrived, which one from the middle of a stage has not.
 _CONTRACTS = {"torch-verify-linalg-on-tensors-backend-contract", "torch-verify-tosa-backend-contract"}
 
+LISTINGS = ("sass", "table")  # levels that show what the one before them holds
+
 _TORCH_DIALECTS = frozenset({"torch", "torch_c"})
 
 BUFFERS: tuple[Step, ...] = (
@@ -88,9 +90,10 @@ def reference_pipeline(module: Any, *, route: str = "linalg", optimized: bool = 
 
 
 def rest_of(pipeline: Pipeline, stage: str) -> Pipeline:
-    """What is behind ``stage`` in a table of a GPU, with the optimizers of LLVM and ptxas off: the least that still runs."""
+    """What is behind ``stage`` in a table of a GPU, with the optimizers of LLVM and ptxas off and without listings: the
+    least that still runs."""
     rest = pipeline.slice(first=stage)
-    return replace(rest, stages=tuple(map(_unoptimized, rest.stages)))
+    return replace(rest, stages=tuple(_unoptimized(stage) for stage in rest.stages if stage.level_name not in LISTINGS))
 
 
 def _unoptimized(stage: Stage) -> Stage:

@@ -271,6 +271,7 @@ def test_a_lowering_is_taken_up_again_from_the_text_of_any_stage() -> None:
     sass = DisassembleCubin().translate(cubin.data)
     planned = WritePlan().translate(TabulateKernels().translate(sass))
     assert isinstance(planned, PlannedCode)
+    assert planned == WritePlan().translate(cubin) == WritePlan().translate(cubin.data)  # which need no listing
     assert planned.plan.arch == "sm_90a"
     assert LaunchPlan.from_json(planned.text) == planned.plan
     assert planned.plan.functions == PLAN.functions

@@ -27,6 +27,14 @@ def options(directory: Path) -> LowerOptions:
     return LowerOptions("cpu", dump=directory, crash_safe=True)
 
 
+def test_a_job_that_nobody_waits_for_ends_with_the_next_one(tmp_path: Path) -> None:
+    with Worker() as worker:
+        worker.start()
+        worker.begin(Job(MODEL, LowerOptions("cpu", to="torch")))
+        done = worker.run(Job(MODEL, LowerOptions("cpu", to="tosa")))
+    assert [stage.name for stage in done.stages][-1] == "tosa"
+
+
 def test_bundle_of_the_worker_runs_here_and_equals_eager(tmp_path: Path) -> None:
     (tmp_path / "dump").mkdir()
     with Worker() as worker:

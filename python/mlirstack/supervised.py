@@ -28,7 +28,7 @@ _END_SECONDS = 10.0  # for the system to take down a process that was killed
 
 
 class Supervised:
-    """The process of ``command``, started at the first question.
+    """The process of ``command``, started at the first question, or ahead of it by :meth:`start`.
 
     ``timeout``: seconds of silence that are allowed while it answers.  ``environment`` is added to that of this process.
     """
@@ -40,6 +40,7 @@ class Supervised:
         self._timeout = timeout
         self._environment = {**os.environ, **(environment or {})}
         self._process: subprocess.Popen[str] | None = None
+        self._is_ready = False
         self._lines: queue.Queue[str | None] = queue.Queue()  # None: the process has closed its end
 
     def __enter__(self) -> Supervised:
@@ -48,12 +49,22 @@ class Supervised:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
+    def start(self) -> None:
+        """Start the process, if there is none, and do not wait until it can be asked."""
+        if self._process is not None:
+            return
+        self._process = subprocess.Popen(
+            self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=self._environment
+        )
+        self._is_ready, self._lines = False, queue.Queue()
+        threading.Thread(target=_read, args=(self._process, self._lines), daemon=True).start()
+
     def ask(self, question: Any, tell: Tell | None = None) -> Any:
         """The answer to a question, both JSON; :class:`WorkerLostError` says why there is none, and in which step.
 
         ``tell`` hears of each step as it begins.
         """
-        process = self._started()
+        process = self._ready()
         assert process.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # whatever it died of is told below
             process.stdin.write(json.dumps(question) + "\n")
@@ -83,17 +94,14 @@ class Supervised:
                 with contextlib.suppress(BrokenPipeError):
                     pipe.close()
 
-    def _started(self) -> subprocess.Popen[str]:
-        if self._process is not None:
-            return self._process
-        self._process = subprocess.Popen(
-            self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=self._environment
-        )
-        self._lines = queue.Queue()
-        threading.Thread(target=_read, args=(self._process, self._lines), daemon=True).start()
-        kind, value = self._next(_START_SECONDS, "start")
-        if kind != "ready":
-            raise self._lost(f"it answered {json.dumps([kind, value])[:80]}", "start")
+    def _ready(self) -> subprocess.Popen[str]:
+        self.start()
+        assert self._process is not None
+        if not self._is_ready:
+            kind, value = self._next(_START_SECONDS, "start")
+            if kind != "ready":
+                raise self._lost(f"it answered {json.dumps([kind, value])[:80]}", "start")
+            self._is_ready = True
         return self._process
 
     def _next(self, timeout: float, doing: Any) -> tuple[str, Any]:

@@ -8,6 +8,7 @@ a new worker for the next job.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import multiprocessing
 import os
 import shlex
@@ -74,6 +75,7 @@ class Worker:
     def __init__(self) -> None:
         self._process: SpawnProcess | None = None
         self._connection: Connection | None = None
+        self._job: Job | None = None
 
     def __enter__(self) -> Worker:
         return self
@@ -81,16 +83,34 @@ class Worker:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
+    def start(self) -> None:
+        """Start the process ahead of its first job: what all jobs need is loaded while the caller does something else."""
+        self._ensure()
+
     def run(self, job: Job, progress: Progress | None = None) -> Done:
         """Run one job; raises what the compilation raised, or :class:`StageError` where the process died."""
-        connection = self._ensure()
-        connection.send(job)
+        self.begin(job)
+        return self.end(progress)
+
+    def begin(self, job: Job) -> None:
+        """Hand over a job and go on; :meth:`end` waits for it."""
+        if self._job is not None:  # nobody waited for its end
+            self.close()
+        self._ensure().send(job)
+        self._job = job
+
+    def end(self, progress: Progress | None = None) -> Done:
+        """Wait for the job that was begun; raises as :meth:`run`."""
+        job, connection = self._job, self._connection
+        assert job is not None and connection is not None
         stage = "start"
         while True:
             try:
                 kind, *values = connection.recv()
             except (EOFError, ConnectionResetError):
                 raise self._crash(job, stage) from None
+            if kind in ("done", "error", "defect"):
+                self._job = None
             if kind == "done":
                 done: Done = values[0]
                 return done
@@ -108,10 +128,11 @@ class Worker:
         if self._connection:
             self._connection.close()
         if self._process:
+            self._process.terminate()  # between jobs there is nothing to put away
             self._process.join(timeout=2)
             if self._process.is_alive():
                 self._process.kill()
-        self._process = self._connection = None
+        self._process = self._connection = self._job = None
 
     def _ensure(self) -> Connection:
         if self._process is None or self._connection is None or not self._process.is_alive():
@@ -146,6 +167,9 @@ class Worker:
 # ------------------------------------------------------------------------------------------------------ in the worker
 
 
+_NEEDED = ("mlirstack.lowering", "mlirstack.frontend.references", "mlirstack.bundle.store")  # for every job
+
+
 def _serve(connection: Connection) -> None:
     warnings.filterwarnings("ignore")
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the parent, which ends this process
@@ -154,6 +178,9 @@ def _serve(connection: Connection) -> None:
     os.dup2(null, 1)
     if not os.environ.get("MLIRSTACK_WORKER_STDERR"):
         os.dup2(null, 2)
+    with contextlib.suppress(ImportError):  # where something is missing, the job says what
+        for name in _NEEDED:
+            importlib.import_module(name)
     while True:
         try:
             job: Job = connection.recv()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -81,24 +82,29 @@ def bisect(
             return bisect_stored(artifacts, target, lambda doing: tell("before", doing, 0.0), stop=stop)
 
     def lowered() -> Bisection:
-        from mlirstack.compare.bisect.model import Options, bisect_model
-        from mlirstack.frontend.references import load
-        from mlirstack.lowering import LowerOptions  # needs MLIR, as every machine that compiles has it
-        from mlirstack.pipeline.dump import prepare_directory
+        from mlirstack.compare.bisect.processes import execution_process
 
         overrides = {stage: Path(file) for stage, file in key_values(override or [], "STAGE=FILE").items()}
         kept = reproducers or Path(tempfile.gettempdir()) / "mlirstack-reproducers" / f"bisect-{Path(model).name}-{target}"
-        lower = LowerOptions(target, route, threads, overrides=overrides, dump=prepare_directory(dump) if dump else None)
         job = Job(model, None, seed=seed, dtype=dtype, dynamic=key_values(dynamic or [], "NAME:DIM=LOW..HIGH"))
-        with Worker() as worker, progress(f"bisecting {model}") as tell:
+        with Worker() as worker, execution_process() as process, progress(f"bisecting {model}") as tell:
+            worker.start()  # both load PyTorch and MLIR while this process does
+            process.start()
+            from mlirstack.compare.bisect.model import Options, bisect_model
+            from mlirstack.frontend.references import load
+            from mlirstack.lowering import LowerOptions  # needs MLIR, as every machine that compiles has it
+            from mlirstack.pipeline.dump import prepare_directory
+
+            lower = LowerOptions(target, route, threads, overrides=overrides, dump=prepare_directory(dump) if dump else None)
             source = load(model, seed=seed, dtype=dtype, dynamic=job.dynamic)
 
-            def compile_(options: LowerOptions, bundle: Path) -> None:
+            def compile_(options: LowerOptions, bundle: Path) -> Callable[[], object]:
                 options = replace(options, crash_safe=True, reproducers=kept)
-                worker.run(replace(job, options=options, bundle=bundle), tell)
+                worker.begin(replace(job, options=options, bundle=bundle))
+                return lambda: worker.end(tell)
 
             built = prepare_directory(artifacts) if artifacts else None
             options = Options(lower, ops=op, seed=seed, stop=stop, reproducers=kept, artifacts=built)
-            return bisect_model(source, options, compile_, lambda doing: tell("before", doing, 0.0))
+            return bisect_model(source, options, compile_, lambda doing: tell("before", doing, 0.0), process)
 
     run_command(body)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -113,8 +114,9 @@ def bisected(
 
     kept = Path(tempfile.gettempdir()) / "mlirstack-reproducers" / f"stages-{Path(job.reference).name}-{lower.target}"
 
-    def compile_(options: LowerOptions, bundle: Path) -> None:
-        worker.run(replace(job, options=replace(options, crash_safe=True, reproducers=kept), bundle=bundle))
+    def compile_(options: LowerOptions, bundle: Path) -> Callable[[], object]:
+        worker.begin(replace(job, options=replace(options, crash_safe=True, reproducers=kept), bundle=bundle))
+        return worker.end
 
     source = load(job.reference, seed=job.seed, dtype=job.dtype, dynamic=job.dynamic)
     options = Options(lower, seed=job.seed, stop=stop, reproducers=kept, origin=_compare_command(job, lower))
@@ -134,6 +136,6 @@ def _compare_command(job: Job, lower: LowerOptions) -> str:
 @cache
 def _processes() -> tuple[Worker, Supervised]:
     """What compiles and what executes for this process, one model after the other, until it ends."""
-    from mlirstack.compare.bisect.executor import execution_process
+    from mlirstack.compare.bisect.processes import execution_process
 
     return Worker(), execution_process()

@@ -42,6 +42,7 @@ from mlirstack.pipeline.dump import TRACE
 from mlirstack.pipeline.reproducer import EMPTY_PIPELINE, Rest
 from mlirstack.pipeline.stage import Pipeline
 from mlirstack.pipeline.step import pipeline_text
+from mlirstack.supervised import Supervised
 from mlirstack.targets.base import Target
 from mlirstack.targets.registry import create_target
 
@@ -117,14 +118,17 @@ def bisect_dump(
     return _with_op(found, stages, at, executor, request, subject, tell) if request.ops else found
 
 
-def module_subject(program: Program, target: str, scratch: Path, seed: int) -> Subject:
-    """The subject of a program that is an MLIR file: its own answer, before any stage, is what the stages must keep."""
+def module_subject(program: Program, target: str, scratch: Path, seed: int, process: Supervised) -> Subject:
+    """The subject of a program that is an MLIR file: its own answer, before any stage, is what the stages must keep.
+
+    ``process`` executes it.
+    """
     file = scratch / "given.mlirbc"
     file.write_bytes(module_bytecode(program.payload))
 
     def run(subject: Subject) -> Answer:
         answer = scratch / "answer.pt"
-        with Executor(subject, scratch, target) as executor:
+        with Executor(subject, scratch, target, process) as executor:
             executor.keep_answer(file, program.level, answer)
         kept: Answer = torch.load(answer, weights_only=False)
         return kept

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mlirstack.bundle.files import sha256
+from mlirstack.compare.bisect.processes import execution_process
 from mlirstack.compare.bisect.results import BY_REST, RAN, How, StageFile, Verdict
 from mlirstack.compare.bisect.subject import Subject
 from mlirstack.errors import StageError, WorkerLostError
@@ -18,17 +18,6 @@ from mlirstack.supervised import Supervised
 Tell = Callable[[str], None]
 
 SUBJECT_FILE = "subject.pt"
-TIMEOUT = 300.0  # seconds for lowering or executing one stage
-
-
-def execution_process(timeout: float = TIMEOUT) -> Supervised:
-    """The process that executes; one may serve many executors, one after the other.  ``timeout``: seconds for a stage."""
-    return Supervised([sys.executable, "-m", "mlirstack.compare.bisect.execute"], timeout=timeout)
-
-
-def bundle_process() -> Supervised:
-    """The process that executes bundles, where there is no MLIR."""
-    return Supervised([sys.executable, "-m", "mlirstack.compare.bisect.execute_bundle"], timeout=TIMEOUT)
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from mlirstack.bundle.store import BundleInfo, write_bundle
 from mlirstack.compare.accuracy import reference
 from mlirstack.compare.bisect.bisect import Request, bisect_dump, module_subject
 from mlirstack.compare.bisect.executor import Executor, Tell
+from mlirstack.compare.bisect.processes import execution_process
 from mlirstack.compare.bisect.results import Bisection
 from mlirstack.compare.bisect.subject import Subject
 from mlirstack.compare.keywords import positional
@@ -25,8 +26,9 @@ from mlirstack.pipeline.dump import TRACE
 from mlirstack.supervised import Supervised
 from mlirstack.versions import versions
 
-Compile = Callable[[LowerOptions, Path], None]
-"""Lower with these options and write a bundle to the path; raises what the lowering raises."""
+Compile = Callable[[LowerOptions, Path], Callable[[], object]]
+"""Begin to lower with these options and to write a bundle to the path; what it returns waits for that, and raises what the
+lowering raises."""
 
 
 @dataclass(frozen=True)
@@ -54,23 +56,30 @@ def bisect_model(
 ) -> Bisection:
     """Bisect a model, compiling with ``compile_`` (in this process where there is none) and executing in ``process`` (a new
     one where there is none)."""
-    with tempfile.TemporaryDirectory(prefix="mlirstack-bisect-") as folder:
+    if process is None:
+        with execution_process() as own:
+            return bisect_model(source, options, compile_, tell, own)
+    process.start()  # it loads what it needs while eager runs and the model is lowered
+    # What fails here leaves the lowering to itself, which may still write its dump.
+    with tempfile.TemporaryDirectory(prefix="mlirstack-bisect-", ignore_cleanup_errors=True) as folder:
         scratch = Path(folder)
+        dump, built = options.lower.dump or scratch / "dump", scratch / "bundle"
+        lower = replace(options.lower, dump=dump)
         tell("eager")
         if isinstance(source, Program):
             program = source
-            subject = module_subject(source, options.lower.target, scratch, options.seed)
+            subject = module_subject(source, options.lower.target, scratch, options.seed, process)
+            compiled = compile_(lower, built) if compile_ else None
         else:
             expected = reference(positional(source.eager, source.kwargs), source.inputs)
+            compiled = compile_(lower, built) if compile_ else None  # exports as well, while this process does
             program = source.program()
             subject = Subject(program.signature, program.parameters, source.inputs, expected, source.kwargs)
-        dump = options.lower.dump or scratch / "dump"
-        lower = replace(options.lower, dump=dump)
-        bundle: Path | None = scratch / "bundle"
+        bundle: Path | None = built
         failure = None
         tell("lowering")
         try:
-            (compile_ or _in_process(program))(lower, scratch / "bundle")
+            compiled() if compiled else _compile_here(program, lower, built)
         except UsageError:
             raise
         except MlirstackError as error:
@@ -94,10 +103,7 @@ def bisect_model(
             return bisect_dump(request, subject, executor, options.reproducers, tell)
 
 
-def _in_process(program: Program) -> Compile:
-    def compile_(options: LowerOptions, bundle: Path) -> None:
-        lowering, artifact, _ = build_program(program, options)
-        info = BundleInfo(program.name, lowering.route, lowering.route_reason, versions())
-        write_bundle(bundle, artifact, program.signature, program.parameters, info)
-
-    return compile_
+def _compile_here(program: Program, options: LowerOptions, bundle: Path) -> None:
+    lowering, artifact, _ = build_program(program, options)
+    info = BundleInfo(program.name, lowering.route, lowering.route_reason, versions())
+    write_bundle(bundle, artifact, program.signature, program.parameters, info)

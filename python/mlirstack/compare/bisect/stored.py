@@ -13,7 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from mlirstack.compare.bisect.executor import SUBJECT_FILE, Executor, Table, Tell, bundle_process
+from mlirstack.compare.bisect.executor import SUBJECT_FILE, Executor, Table, Tell
+from mlirstack.compare.bisect.processes import bundle_process
 from mlirstack.compare.bisect.results import (
     BY_REST,
     CONTINUED_LEVELS,
@@ -86,7 +87,7 @@ def bisect_stored(folder: Path, target: str, tell: Tell = lambda doing: None, *,
     if reason := create_target(target).available():
         raise TargetUnavailableError(f"{target} cannot run here: {reason}", hint=f"execute {folder} where there is a device")
     verdicts: list[Verdict] = []
-    with Executor(Subject.load(folder / SUBJECT_FILE), folder, target, bundle_process()) as executor:
+    with bundle_process() as process, Executor(Subject.load(folder / SUBJECT_FILE), folder, target, process) as executor:
         for verdict in found.stages:
             tell(verdict.name)
             is_built = verdict.status == "built"

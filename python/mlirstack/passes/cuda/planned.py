@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from mlirstack.errors import StageError
+from mlirstack.passes.cuda.cubin import CubinCode
 from mlirstack.passes.cuda.plan import LaunchPlan
 from mlirstack.passes.cuda.resources import kernel_table
 from mlirstack.passes.cuda.sass import SassCode, kernel_listings
@@ -21,7 +22,7 @@ class KernelTable:
 
 @dataclass(frozen=True)
 class PlannedCode:
-    """A whole program: the plan, its kernels as a cubin, as the PTX that this was made from and as a listing.
+    """A whole program: the plan, its kernels as a cubin, and the PTX that this was made from.
 
     ``text`` is the plan as JSON.
     """
@@ -29,7 +30,6 @@ class PlannedCode:
     plan: LaunchPlan
     cubin: bytes = field(repr=False)
     ptx: str = field(repr=False)
-    sass: str = field(repr=False)
     text: str = field(repr=False)
 
 
@@ -41,19 +41,22 @@ class TabulateKernels(Translation):
 
     def translate(self, payload: SassCode | str) -> KernelTable:
         sass = _complete(payload)
-        return KernelTable(kernel_table(_plan(sass), kernel_listings(sass.text)), sass)
+        return KernelTable(kernel_table(_plan(sass.code), kernel_listings(sass.text)), sass)
 
 
 @dataclass(frozen=True)
 class WritePlan(Translation):
-    """Before: a kernel table, or the listing it is made from.  After: the :class:`PlannedCode` that a target executes."""
+    """Before: a cubin, or a listing or table of its kernels.  After: the :class:`PlannedCode` that a target executes."""
 
     name = "mlirstack-write-plan"
 
-    def translate(self, payload: KernelTable | SassCode | str) -> PlannedCode:
-        sass = payload.sass if isinstance(payload, KernelTable) else _complete(payload)
-        plan = _plan(sass)
-        return PlannedCode(plan, sass.code.cubin, sass.code.ptx.body, sass.text, plan.to_json(indent=1) + "\n")
+    def translate(self, payload: KernelTable | SassCode | CubinCode | bytes | str) -> PlannedCode:
+        if isinstance(payload, (CubinCode, bytes)):
+            code = CubinCode.read(payload)
+        else:
+            code = (payload.sass if isinstance(payload, KernelTable) else _complete(payload)).code
+        plan = _plan(code)
+        return PlannedCode(plan, code.cubin, code.ptx.body, plan.to_json(indent=1) + "\n")
 
 
 def _complete(payload: SassCode | str) -> SassCode:
@@ -64,8 +67,7 @@ def _complete(payload: SassCode | str) -> SassCode:
     return payload
 
 
-def _plan(sass: SassCode) -> LaunchPlan:
-    plan = sass.code.plan
-    if plan is None:
+def _plan(code: CubinCode) -> LaunchPlan:
+    if code.plan is None:
         raise StageError("these kernels come without a launch plan", stage="plan", hint="lower a module with @main")
-    return plan
+    return code.plan
