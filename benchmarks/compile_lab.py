@@ -90,10 +90,9 @@ def _makers(device: str, model: torch.nn.Module, inputs: tuple[Any, ...]) -> dic
     )
     exported = zoo.get("tiny_mlp").module
     makers[f"mlirstack, target {device}"] = lambda: ms.compile(exported, inputs, target=device)
+    iree = "iree-cpu" if device == "cpu" else "iree-cuda:sm_{}{}".format(*torch.cuda.get_device_capability())
     for name, kernels in ((f"mlirstack, target iree-{device}", "own"), (f"IREE alone, on {device}", "iree")):
-        makers[name] = lambda kernels=kernels: ms.compile(
-            exported, inputs, target=f"iree-{device}", settings={"kernels": kernels}
-        )
+        makers[name] = lambda kernels=kernels: ms.compile(exported, inputs, target=iree, settings={"kernels": kernels})
     return makers
 
 
