@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from torch import nn
 
     from mlirstack.bundle.manifest import Manifest
-    from mlirstack.deploy.bench import BenchReport, Kernel
+    from mlirstack.deploy.bench import BenchReport
+    from mlirstack.deploy.gpu_time import Kernel
 
 EXAMPLES = """
 Examples:

@@ -28,11 +28,11 @@ from mlirstack.bundle.torch_arrays import tensor_of
 from mlirstack.bundle.verify import run_case, structure_inputs
 from mlirstack.compare.inductor import DEFAULT_MODE, check_modes, compile_inductor
 from mlirstack.compare.timing import torch_threads
+from mlirstack.deploy.gpu_time import gpu_time
 from mlirstack.errors import BundleError, MlirstackError, UsageError
 
 EAGER, INDUCTOR = "eager", "torch.compile"
 WARM_UP_CALLS = 3
-DEVICE_CALLS = 5  # under the profiler
 MOST_SAMPLES = 2000
 
 
@@ -58,8 +58,8 @@ class Latency:
 class Benched:
     """One contender: its latency, or why there is none.
 
-    ``device_s`` are seconds of GPU kernels a call.  ``rel_l2`` is the error of the golden answers (bundles only);
-    ``prepare_s`` the seconds until it could be called: loading a bundle, compiling.
+    ``device_s`` are the seconds of a call in which the GPU runs kernels.  ``rel_l2`` is the error of the golden answers
+    (bundles only); ``prepare_s`` the seconds until it could be called: loading a bundle, compiling.
     """
 
     contender: str
@@ -232,7 +232,7 @@ def _measure(contenders: Mapping[str, _Contender], place: str, seconds: float) -
                 Benched(
                     name,
                     Latency(tuple(samples[name]), _throughput(contender.call, wait, samples[name])),
-                    sum(kernel.seconds for kernel in gpu_kernels(contender.call)) if place.startswith("cuda") else None,
+                    gpu_time(contender.call).busy if place.startswith("cuda") else None,
                 )
                 for name, contender in contenders.items()
             ]
@@ -249,34 +249,3 @@ def _throughput(call: Callable[[], object], wait: Callable[[], None], samples: S
         call()
     wait()
     return count / (time.perf_counter() - started)
-
-
-@dataclass(frozen=True)
-class Kernel:
-    """One kernel or dispatch: how often it runs in a call, and the seconds of all these together."""
-
-    name: str
-    count: float
-    seconds: float
-
-
-def gpu_kernels(call: Callable[[], object]) -> tuple[Kernel, ...]:
-    """The GPU kernels of a call, slowest first, copies of memory left out: the profiler sees those of every library."""
-    from torch._C._autograd import DeviceType
-    from torch.profiler import ProfilerActivity, profile
-
-    torch.cuda.synchronize()
-    with profile(activities=[ProfilerActivity.CUDA]) as profiler:
-        for _ in range(DEVICE_CALLS):
-            call()
-        torch.cuda.synchronize()
-    events = [
-        event
-        for event in profiler.events() or ()
-        if event.device_type == DeviceType.CUDA and not event.name.lower().startswith(("memcpy", "memset"))
-    ]
-    found: dict[str, list[float]] = {}
-    for event in events:
-        found.setdefault(event.name, []).append(float(event.time_range.elapsed_us()) * 1e-6)
-    kernels = (Kernel(name, len(t) / DEVICE_CALLS, sum(t) / DEVICE_CALLS) for name, t in found.items())
-    return tuple(sorted(kernels, key=lambda kernel: -kernel.seconds))

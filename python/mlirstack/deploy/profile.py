@@ -15,7 +15,8 @@ from mlirstack.bundle.load import load
 from mlirstack.bundle.manifest import PARAMETERS
 from mlirstack.bundle.store import stored_golden
 from mlirstack.bundle.torch_arrays import array_of
-from mlirstack.deploy.bench import Kernel, golden_call, gpu_kernels
+from mlirstack.deploy.bench import golden_call
+from mlirstack.deploy.gpu_time import Kernel, gpu_time
 from mlirstack.errors import MissingDependencyError, MlirstackError, UsageError
 from mlirstack.frontend.program import ENTRY
 from mlirstack.passes.iree.archive import SCOPE
@@ -43,7 +44,7 @@ def profile(path: Path, *, device: str | None = None) -> tuple[Kernel, ...]:
     if model.device.startswith("cuda"):  # IREE 3.13 has no profile of its own there
         call = golden_call(model.function, model.manifest, golden, model.device)
         call()
-        return gpu_kernels(call)
+        return gpu_time(call).kernels
     if not model.entry.target.startswith("iree-"):
         raise UsageError(f"{model.entry.spec} has no profile of dispatches", hint="--device iree-cpu, or another of IREE's")
     function: Any = model.function
