@@ -94,6 +94,8 @@ def test_tiles_are_as_wide_as_gives_each_multiprocessor_one() -> None:
     best = candidates(Product(512, 14336, 4096))[0]
     assert (best["rows"], best["columns"]) == (128, 224)  # 4 x 64 tiles, two for each; 4 x 56 of the usual width
     assert all(int(c["columns"]) % 64 == 0 for c in candidates(Product(1000, 1544, 2048, b="kn")))
+    # Rows of an odd pitch are copied anyway, K contiguous: then tiles are as wide as fits.
+    assert any(int(c["columns"]) == 104 for c in candidates(Product(1000, 1545, 2048, b="kn")))
 
 
 @pytest.mark.portable

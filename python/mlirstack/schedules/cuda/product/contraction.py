@@ -24,7 +24,8 @@ Loops = tuple[int | None, ...]  # per dimension of a tensor (or loop of a node):
 class Matrix:
     """A factor: ``rows`` by K, once per batch.  Strides in elements; a batch stride of 0 shares the matrix.
 
-    ``signed`` says how an integer element is extended; floating-point elements are always signed.
+    ``signed`` says how an integer element is extended; floating-point elements are always signed.  ``copied``: a kernel
+    before the product lays it out so.
     """
 
     tensor: Tensor
@@ -33,6 +34,7 @@ class Matrix:
     k_stride: int
     batch_strides: tuple[int, ...]
     signed: bool = True
+    copied: bool = False
 
     @property
     def element(self) -> Any:

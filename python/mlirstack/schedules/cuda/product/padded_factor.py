@@ -1,4 +1,4 @@
-"""Copies of factors with rows that begin at multiples of 16 bytes, which is what the copy engine asks for.
+"""Copies of factors with rows that begin at lines of the cache; the copy engine asks for multiples of 16 bytes.
 
 Takes a factor of a :class:`Contraction`; leaves a kernel that copies it into a temporary of the kernel function, and the
 factor as it lies there.  The padding itself is never read: the tensor map ends at the factor's edge.
@@ -18,51 +18,59 @@ from mlirstack.schedules.cuda.product.contraction import Contraction, Matrix
 from mlirstack.schedules.cuda.values import Int
 
 _THREADS = 256
+_LINE_BYTES = 128  # of the second-level cache: the copy engine takes twice as long for what lies in two of them
 
 
-def padded_copy(function: Any, contraction: Contraction, matrix: Matrix, k: int, suffix: str, schedule: str) -> Matrix:
-    """Write a kernel that copies ``matrix`` (one of its dimensions contiguous) to padded rows; the copy, as a factor.
+def copy_layout(contraction: Contraction, matrix: Matrix) -> Matrix:
+    """``matrix`` as a copy of it will lie: K contiguous, rows beginning at lines of the cache, a batch axis only where the
+    factor has one."""
+    width = _LINE_BYTES // vectors.bytes_of(matrix.element)
+    pitch = -(-contraction.k // width) * width
+    strides = _copied_strides(matrix, batch_axes(contraction, matrix), matrix.rows * pitch)
+    return replace(matrix, row_stride=pitch, k_stride=1, batch_strides=strides, copied=True)
 
-    The copy has the same contiguous dimension, and a batch axis only where the factor has one.
-    """
-    inner, outer = (k, matrix.rows) if matrix.k_major else (matrix.rows, k)
+
+def place_copy(function: Any, contraction: Contraction, matrix: Matrix) -> Matrix:
+    """The same in a temporary of the kernel function, which is still to be written."""
+    layout = copy_layout(contraction, matrix)
+    shape = (*(count for count, _ in batch_axes(contraction, matrix)), matrix.rows, layout.row_stride)
+    block = function.regions[0].blocks[0]
+    with ir.InsertionPoint.at_block_begin(block), function.location:
+        memory = dialect("memref").AllocOp(ir.MemRefType.get(list(shape), matrix.element), [], []).result
+    return replace(layout, tensor=Tensor(memory, shape, matrix.element))
+
+
+def padded_copy(function: Any, contraction: Contraction, matrix: Matrix, suffix: str, schedule: str) -> Matrix:
+    """Write a kernel that copies ``matrix`` (K contiguous) to padded rows; the copy, as a factor."""
+    k, copied = contraction.k, place_copy(function, contraction, matrix)
     size = vectors.bytes_of(matrix.element)
     width = vectors.ACCESS_BYTES // size
-    pitch = -(-inner // width) * width
     axes = batch_axes(contraction, matrix)
-    target = temporary(function, (*(count for count, _ in axes), outer, pitch), matrix.element)
 
     kernel = Kernel(function, threads=_THREADS, schedule=schedule, suffix=suffix)
-    source, copy = kernel.pointer(matrix.tensor.value), kernel.pointer(target)
-    pieces = pitch // width
-    lines = outer * prod(count for count, _ in axes)
-    strides = [matrix.leading_stride, *(stride for _, stride in axes)]
+    source, copy = kernel.pointer(matrix.tensor.value), kernel.pointer(copied.tensor.value)
+    pieces = -(-k // width)
+    lines = matrix.rows * prod(count for count, _ in axes)
+    strides = [matrix.row_stride, *(stride for _, stride in axes)]
     bits = ir.IntegerType.get_signless(8 * size)  # LLVM has no fp8; what is moved need not be understood
-    run = gcd(width, inner, *strides)  # elements that one load may take: they begin at a multiple of their size
+    run = gcd(width, k, *strides)  # elements that one load may take: they begin at a multiple of their size
     with kernel.body():
         number = kernel.block_index() * _THREADS + kernel.thread()
 
         def move() -> None:
             line, piece = number // pieces, number % pieces
-            start = (line % outer).wide() * matrix.leading_stride + batch_offset(line // outer, axes)
+            start = (line % matrix.rows).wide() * matrix.row_stride + batch_offset(line // matrix.rows, axes)
             values: list[Any] = []
             for first in range(0, width, run):
-                column = (piece * width + first).minimum(inner - run)  # the last piece may go beyond the edge
+                column = (piece * width + first).minimum(k - run)  # the last piece may go beyond the edge
                 place = kernel.offset(source, start + column.wide(), bits)
                 values += vectors.load(kernel, bits, place, run)
-            vectors.store(kernel, values, kernel.offset(copy, number.wide() * width, bits))
+            target = line.wide() * copied.row_stride + (piece * width).wide()
+            vectors.store(kernel, values, kernel.offset(copy, target, bits))
 
         kernel.when(number < lines * pieces, move)
     kernel.launch((-(-lines * pieces // _THREADS),))
-
-    sizes = [count for count, _ in axes]
-    return replace(
-        matrix,
-        tensor=Tensor(target, (*sizes, outer, pitch), matrix.element),
-        row_stride=pitch if matrix.k_major else 1,
-        k_stride=1 if matrix.k_major else pitch,
-        batch_strides=copied_strides(matrix, axes, outer * pitch),
-    )
+    return copied
 
 
 def copied_bytes(contraction: Contraction, matrix: Matrix) -> int:
@@ -76,7 +84,7 @@ def batch_axes(contraction: Contraction, matrix: Matrix) -> list[tuple[int, int]
     return [(count, stride) for count, stride in zip(contraction.batches, matrix.batch_strides, strict=True) if stride]
 
 
-def copied_strides(matrix: Matrix, axes: list[tuple[int, int]], size: int) -> tuple[int, ...]:
+def _copied_strides(matrix: Matrix, axes: list[tuple[int, int]], size: int) -> tuple[int, ...]:
     """Batch strides of a copy whose products lie ``size`` elements apart; 0 still where the factor is shared."""
     own = iter([size * prod(count for count, _ in axes[position + 1 :]) for position in range(len(axes))])
     return tuple(next(own) if stride else 0 for stride in matrix.batch_strides)
@@ -89,10 +97,3 @@ def batch_offset(number: Int, axes: list[tuple[int, int]]) -> Int:
         offset = offset + (number % count).wide() * stride
         number = number // count
     return offset
-
-
-def temporary(function: Any, shape: tuple[int, ...], element: Any) -> Any:
-    """A memref.alloc before the function's return, freed by whoever plans its memory."""
-    block = function.regions[0].blocks[0]
-    with ir.InsertionPoint.at_block_begin(block), function.location:
-        return dialect("memref").AllocOp(ir.MemRefType.get(list(shape), element), [], []).result

@@ -19,7 +19,7 @@ from mlirstack.schedules.cuda.instructions.warpgroup import SWIZZLE
 from mlirstack.schedules.cuda.product.contraction import Contraction, match_contraction
 from mlirstack.schedules.cuda.product.gemm_mma import operands_of
 from mlirstack.schedules.cuda.product.gemv import WARPS, StreamedProduct, Streaming
-from mlirstack.schedules.cuda.wgmma.gemm_wgmma import can_load, parameters_of, tile_of, with_loadable_factors
+from mlirstack.schedules.cuda.wgmma.gemm_wgmma import as_loadable, can_load, parameters_of, tile_of, with_loadable_factors
 from mlirstack.schedules.cuda.wgmma.wgmma_kernel import write_wgmma
 from mlirstack.schedules.cuda.wgmma.wgmma_tile import WgmmaProblem, WgmmaTile
 
@@ -111,6 +111,7 @@ def _tiles(contraction: Contraction, operands: Operands, device: Device) -> Iter
     swapped = contraction.m < contraction.n
     if not can_load(contraction, operands, swapped=swapped):
         return
+    contraction = as_loadable(contraction, operands, swapped=swapped)
     factor = contraction.a if swapped else contraction.b
     columns = -(-small // 8) * 8 if factor.k_major else _SKINNY_ROWS
     if operands.is_integer and columns > 24:

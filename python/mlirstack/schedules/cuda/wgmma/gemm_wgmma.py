@@ -6,7 +6,7 @@ other shapes are left to the emitters after this one.  See docs/kernels/gemm_wgm
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +16,7 @@ from mlirstack.schedules.cuda.graph import KernelGraph
 from mlirstack.schedules.cuda.instructions.tensor_core import Operands
 from mlirstack.schedules.cuda.product.contraction import Contraction, Matrix, match_contraction
 from mlirstack.schedules.cuda.product.gemm_mma import operands_of
-from mlirstack.schedules.cuda.product.padded_factor import padded_copy
+from mlirstack.schedules.cuda.product.padded_factor import copy_layout, padded_copy
 from mlirstack.schedules.cuda.product.transposed_factor import transposed_copy
 from mlirstack.schedules.cuda.wgmma.reach import loadable, swaps
 from mlirstack.schedules.cuda.wgmma.wgmma_choice import candidates
@@ -45,6 +45,7 @@ class WgmmaGemm:
         if contraction is None or operands is None or not _is_suitable(contraction, operands):
             return []
         swapped = swaps(contraction, operands)
+        contraction = as_loadable(contraction, operands, swapped=swapped)
         return [parameters_of(tile) for tile in candidates(contraction, operands, device, swapped=swapped)]
 
     def emit(self, function: Any, graph: KernelGraph, parameters: Parameters, device: Device) -> None:
@@ -75,22 +76,32 @@ def tile_of(parameters: Mapping[str, Parameter]) -> WgmmaTile:
     return WgmmaTile(multicast=multicast, pingpong=pingpong, **{name: int(parameters[name]) for name in names})
 
 
-def with_loadable_factors(
-    function: Any, contraction: Contraction, operands: Operands, schedule: str, *, swapped: bool
-) -> Contraction:
-    """``contraction`` with factors that the copy engine can read, after kernels that copy those that it cannot.
+def as_loadable(contraction: Contraction, operands: Operands, *, swapped: bool) -> Contraction:
+    """``contraction`` as it will be when factors that the copy engine cannot read have been copied; nothing is written.
 
     ``swapped``: the left factor of a wgmma will be B.
     """
+    return _with_copies(contraction, operands, lambda matrix, _: copy_layout(contraction, matrix), swapped=swapped)
 
-    def loadable_factor(matrix: Matrix, suffix: str, *, is_left: bool) -> Matrix:
-        if loadable(matrix, operands, is_left=is_left):
-            return matrix
-        copy = padded_copy if matrix.k_major or operands.bits == 16 else transposed_copy
-        return copy(function, contraction, matrix, contraction.k, suffix, schedule)
 
-    a = loadable_factor(contraction.a, "_copy_a", is_left=not swapped)
-    return replace(contraction, a=a, b=loadable_factor(contraction.b, "_copy_b", is_left=swapped))
+def with_loadable_factors(
+    function: Any, contraction: Contraction, operands: Operands, schedule: str, *, swapped: bool
+) -> Contraction:
+    """The same, after kernels that copy them."""
+
+    def copied(matrix: Matrix, suffix: str) -> Matrix:
+        copy = padded_copy if matrix.k_major else transposed_copy
+        return copy(function, contraction, matrix, suffix, schedule)
+
+    return _with_copies(contraction, operands, copied, swapped=swapped)
+
+
+def _with_copies(
+    contraction: Contraction, operands: Operands, copied: Callable[[Matrix, str], Matrix], *, swapped: bool
+) -> Contraction:
+    a, b = contraction.a, contraction.b
+    a = a if loadable(a, operands, is_left=not swapped) else copied(a, "_copy_a")
+    return replace(contraction, a=a, b=b if loadable(b, operands, is_left=swapped) else copied(b, "_copy_b"))
 
 
 def can_load(contraction: Contraction, operands: Operands, *, swapped: bool) -> bool:

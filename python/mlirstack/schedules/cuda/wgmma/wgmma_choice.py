@@ -152,7 +152,7 @@ def _copy_seconds(problem: WgmmaProblem) -> float:
         (problem.left, tile.rows, tile.shares_left),
         (problem.right, tile.columns, tile.shares_right),
     ):
-        is_whole = matrix.leading_stride * size % SWIZZLE == 0 or matrix in problem.copied
+        is_whole = matrix.leading_stride * size % SWIZZLE == 0
         rows += own * (1.0 if is_whole else _TWO_LINES) / (2 if is_shared else 1)
     return rows * _COPY_ROW
 

@@ -19,7 +19,7 @@ from mlirstack.schedules.cuda.kernel import TensorMapLayout
 from mlirstack.schedules.cuda.product.access import Access
 from mlirstack.schedules.cuda.product.contraction import Contraction, Matrix
 from mlirstack.schedules.cuda.product.paired import Pair
-from mlirstack.schedules.cuda.wgmma.reach import copyable_output, has_rows, loadable
+from mlirstack.schedules.cuda.wgmma.reach import copyable_output, has_rows
 
 _SWIZZLED_ROWS = 8  # of 128 bytes: what the swizzle permutes
 STORE_COLUMNS = 64  # columns of the epilogue that are computed before they are stored, at most
@@ -209,9 +209,8 @@ class WgmmaProblem:
 
     @property
     def copied(self) -> list[Matrix]:
-        """Factors that cannot be read where they lie."""
-        sides = [(self.left, True), (self.right, False)]
-        return [matrix for matrix, is_left in sides if not loadable(matrix, self.operands, is_left=is_left)]
+        """Factors that a kernel before this one copies."""
+        return [matrix for matrix in (self.left, self.right) if matrix.copied]
 
     @property
     def work(self) -> int:
