@@ -33,8 +33,12 @@ def rewrite_empty_tensors(module: fx.GraphModule) -> None:
 
     Complex tensors are left alone: torch-mlir makes none of nothing.
     """
-    for node in list(calls(module)):
+    nodes = list(calls(module))
+    kept = _looked_through(nodes)
+    for node in nodes:
         found = node_tensors(node)
+        if node in kept:
+            continue
         if isinstance(node.target, torch._ops.HigherOrderOperator) or len(found) != 1 or found[0] is not node.meta["val"]:
             continue  # results of a call that has several are replaced where they are taken out of it
         if found[0].is_complex():
@@ -45,6 +49,16 @@ def rewrite_empty_tensors(module: fx.GraphModule) -> None:
         elif (number := _constant(node)) is not None:
             node.target, node.args = aten.full.default, ([*found[0].shape], number)
             node.kwargs = {"dtype": found[0].dtype, "device": found[0].device}
+
+
+def _looked_through(nodes: Sequence[fx.Node]) -> set[fx.Node]:
+    """``as_strided`` of views of nothing, and those views: it reads the memory around them, so they stay what they are."""
+    found: set[fx.Node] = set()
+    for node in reversed(nodes):
+        source = node.args[0] if node.args and (node.target is aten.as_strided.default or node in found) else None
+        if isinstance(source, fx.Node) and any(is_empty(tensor) for tensor in node_tensors(source)):
+            found |= {node, source}
+    return found
 
 
 def add_empty_decompositions(table: dict[Any, Decomposition]) -> None:

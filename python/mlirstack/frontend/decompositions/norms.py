@@ -45,7 +45,7 @@ def _norm_of_one(
     x: Tensor, ord: float = 2, dim: Sequence[int] | None = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> Any:
     """The norm of single numbers is their magnitude, as in eager: their squares may be infinite, or zero."""
-    axes = list(dim) if dim else list(range(x.dim()))
+    axes = list(dim) if dim and x.dim() else list(range(x.dim()))
     if ord == 0 or dtype is not None or any(not isinstance(x.shape[axis], int) or x.shape[axis] != 1 for axis in axes):
         return NotImplemented
     return x.abs() if keepdim or not axes else x.abs().squeeze(axes)

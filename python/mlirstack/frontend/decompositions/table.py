@@ -31,6 +31,7 @@ from mlirstack.frontend.decompositions.indexing import add_indexing_decompositio
 from mlirstack.frontend.decompositions.integers import add_integer_decompositions
 from mlirstack.frontend.decompositions.norms import add_norm_decompositions
 from mlirstack.frontend.decompositions.ordering import add_ordering_decompositions
+from mlirstack.frontend.decompositions.padding import add_padding_decompositions
 from mlirstack.frontend.decompositions.prims import add_prim_decompositions
 from mlirstack.frontend.decompositions.real_division import add_real_division_decompositions
 from mlirstack.frontend.decompositions.recurrent import mend_lstm_layers
@@ -102,6 +103,7 @@ def decomposition_table() -> dict[Any, Decomposition]:
     add_depthwise_decompositions(table)
     add_norm_decompositions(table)
     add_ordering_decompositions(table)
+    add_padding_decompositions(table)
     add_prim_decompositions(table)
     add_real_division_decompositions(table)
     add_bilinear_decompositions(table)

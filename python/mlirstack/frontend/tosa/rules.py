@@ -47,20 +47,30 @@ def _empty(used: frozenset[int], size: list[int], *, dtype: torch.dtype | None =
 
 def _log1p(used: frozenset[int], x: Tensor) -> Tensor:
     """Of 1 + x and what its rounding left of x (Kahan, in Higham's "Accuracy and Stability", 2002, 1.14.1)."""
-    wide = x.to(accumulation(x.dtype))
+    wide = _real(x)
     total = wide + 1.0
     left = total - 1.0
     usual = torch.log(total) * (wide / left)
-    return torch.where(left == 0, wide, torch.where(wide == math.inf, wide, usual)).to(x.dtype)
+    return torch.where(left == 0, wide, torch.where(wide == math.inf, wide, usual)).to(_result(x))
 
 
 def _expm1(used: frozenset[int], x: Tensor) -> Tensor:
     """Of eˣ and its own logarithm, which has the same error (Kahan, as above)."""
-    wide = x.to(accumulation(x.dtype))
+    wide = _real(x)
     power = torch.exp(wide)
     usual = (power - 1.0) * (wide / torch.log(power))
     small = torch.where(power == 1, wide, usual)
-    return torch.where(torch.logical_and(power < math.inf, power - 1.0 != -1.0), small, power - 1.0).to(x.dtype)
+    return torch.where(torch.logical_and(power < math.inf, power - 1.0 != -1.0), small, power - 1.0).to(_result(x))
+
+
+def _real(x: Tensor) -> Tensor:
+    """In the dtype that eager computes functions of real numbers in; integers are made real first."""
+    return x.to(accumulation(_result(x)))
+
+
+def _result(x: Tensor) -> torch.dtype:
+    """The dtype of such a function."""
+    return x.dtype if x.is_floating_point() else torch.get_default_dtype()
 
 
 def _grouped_convolution(
