@@ -4,7 +4,7 @@ Kernels are built where the compiler is, and measured where the GPU is; only the
 compared with eager in float64 over poisoned memory.  A case that hangs or crashes is reported and costs that case.
 
     python benchmarks/cuda_speed.py build built --group gemm,rows --jobs 2  # no GPU needed
-    python benchmarks/cuda_speed.py warm built --compile both --jobs 8      # torch.compile's compilations, many at a time
+    python benchmarks/cuda_speed.py warm --compile both --jobs 4            # torch.compile's compilations, many at a time
     python benchmarks/cuda_speed.py run built --json rows.json              # on the GPU machine
     python benchmarks/cuda_speed.py run built --group models --compile both --timeout 240 --json models.json
     python benchmarks/cuda_speed.py merge benchmarks/results/h200.json rows.json models.json
@@ -59,10 +59,9 @@ def cases(groups: str | None, only: str | None) -> Iterator[Case]:
 
 def _ask_all(arguments: argparse.Namespace, task: str, names: list[str], report: Callable[[dict[str, Any]], None]) -> bool:
     """Let worker processes do a task for every case, ``--jobs`` at a time, and report each result; was all of it right?"""
-    command = [sys.executable, __file__, "worker", arguments.directory, "--task", task]
-    command += [
-        part for name in ("arch", "compile") if name in arguments for part in (f"--{name}", getattr(arguments, name))
-    ]
+    command = [sys.executable, __file__, "worker", "--task", task]
+    for name in ("directory", "arch", "compile"):
+        command += [f"--{name}", getattr(arguments, name)] if name in arguments else []
     deadline = time.monotonic() + arguments.budget
     threads = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // arguments.jobs))}
     workers: SimpleQueue[Supervised] = SimpleQueue()
@@ -154,8 +153,7 @@ def _tell(result: dict[str, Any]) -> None:
 
 def build(arguments: argparse.Namespace) -> int:
     """Compile cases into the directory; parameters are left out, a case makes them again."""
-    names = [case.name for case in cases(arguments.group, arguments.only)]
-    return 0 if _ask_all(arguments, "build", names, _tell) else 1
+    return 0 if _ask_all(arguments, "build", _names(arguments), _tell) else 1
 
 
 def tune_build(arguments: argparse.Namespace) -> int:
@@ -179,8 +177,8 @@ def tune_build(arguments: argparse.Namespace) -> int:
 
 
 def warm(arguments: argparse.Namespace) -> int:
-    """Let torch.compile compile the built cases on this GPU, so that `run` finds their kernels in Inductor's cache."""
-    return 0 if _ask_all(arguments, "warm", _built(arguments, arguments.group), _tell) else 1
+    """Let torch.compile compile cases on this GPU, so that `run` finds their kernels in Inductor's cache."""
+    return 0 if _ask_all(arguments, "warm", _names(arguments), _tell) else 1
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -195,7 +193,8 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.json:
             write_results(arguments.json, results)
 
-    return 0 if _ask_all(arguments, "measure", _built(arguments, arguments.group), report) else 1
+    names = [case.name for case in _built_cases(arguments, arguments.group)]
+    return 0 if _ask_all(arguments, "measure", names, report) else 1
 
 
 def check(arguments: argparse.Namespace) -> int:
@@ -238,8 +237,8 @@ def _built_cases(arguments: argparse.Namespace, groups: str | None) -> list[Case
     return [case for case in cases(groups, arguments.only) if (Path(arguments.directory) / case.name).is_dir()]
 
 
-def _built(arguments: argparse.Namespace, groups: str | None) -> list[str]:
-    return [case.name for case in _built_cases(arguments, groups)]
+def _names(arguments: argparse.Namespace) -> list[str]:
+    return [case.name for case in cases(arguments.group, arguments.only)]
 
 
 def main() -> int:
@@ -252,8 +251,11 @@ def main() -> int:
         if function in (table, merge):
             command.add_argument("results", type=Path)
             continue
-        command.add_argument("directory")
-        if function is not worker:
+        if function is worker:
+            command.add_argument("--directory")
+        else:
+            if function is not warm:
+                command.add_argument("directory")
             command.add_argument("--group", help="comma-separated groups")
             command.add_argument("--only", help="comma-separated parts of names")
             command.add_argument("--timeout", type=float, default=120.0, help="seconds per case (default 120)")
