@@ -3,16 +3,15 @@
 Forward, then, with ``--train``, the backward pass of a sum of squares where a parameter has one; with ``--export``, the same
 model through torch.export and the same stage table.
 
-    python benchmarks/backend_zoo.py --json benchmarks/results/backend-zoo.json
     python benchmarks/backend_zoo.py --only mlp,attention --train
-    python benchmarks/backend_zoo.py --device cuda --train --jobs 8
+    python benchmarks/backend_zoo.py --train --export --json benchmarks/results/backend-zoo-cpu.json
+    python benchmarks/backend_zoo.py --train --export --device cuda --jobs 8 --json benchmarks/results/backend-zoo-h200.json
 """
 
 from __future__ import annotations
 
 import argparse
 import copy
-import json
 import sys
 import time
 import warnings
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from result_file import write_results
 from rich.progress import Progress
 from torch import nn
 from torch.utils import _pytree as pytree
@@ -142,12 +142,7 @@ def main() -> int:
     right = sum(_is_right(row) for row in rows)
     print(f"{right} of {len(rows)} right, {compiled} of them without a fallback")
     if options.json:
-        options.json.write_text(
-            json.dumps(
-                {"torch": torch.__version__, "device": options.device, "train": options.train, "models": rows}, indent=1
-            )
-            + "\n"
-        )
+        write_results(options.json, rows)
     return 0 if right == len(rows) else 1
 
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import time
 import warnings
 from collections.abc import Callable
 from importlib import import_module
@@ -26,6 +25,7 @@ import torch._inductor.config
 sys.path.insert(0, str(Path(__file__).parent.parent / "examples" / "compile_lab"))
 
 from measure import medians, seconds_of
+from result_file import write_results
 
 import mlirstack as ms
 from mlirstack import zoo
@@ -41,35 +41,37 @@ MODES = ("default", "reduce-overhead", "max-autotune")
 Function = Callable[..., Any]
 
 
-def ways(arguments: argparse.Namespace) -> dict[str, Any]:
+def ways(device: str) -> list[dict[str, Any]]:
     """zoo:tiny_mlp in each way: seconds until the first result and per call, speed against eager, relative L2 error."""
     example = zoo.get("tiny_mlp")
-    model = example.module.to(arguments.device).eval()
-    (x,) = moved(example.inputs, arguments.device)
+    model = example.module.to(device).eval()
+    (x,) = moved(example.inputs, device)
     functions: dict[str, Function] = {"eager": model}
-    compile_s: dict[str, float] = {}
-    notes: dict[str, str] = {}
+    first_s: dict[str, float] = {}
+    failed: list[dict[str, Any]] = []
     torch.compile(torch.relu)(x)  # Inductor's own start-up, once a process and for some of it once a machine
-    for name, make in _makers(arguments.device, model, example.inputs).items():
+    for name, make in _makers(device, model, example.inputs).items():
         try:
-            compile_s[name] = seconds_of(lambda name=name, make=make: functions.setdefault(name, make())(x))
+            first_s[name] = seconds_of(lambda name=name, make=make: functions.setdefault(name, make())(x))
         except (RuntimeError, MlirstackError) as error:  # RuntimeError: the base of Dynamo's and Inductor's exceptions
             functions.pop(name, None)
-            notes[name] = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:160]}"
+            reason = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:160]}"
+            failed.append({"way": name, "error": reason})
     with torch.no_grad():
         right = zoo.get("tiny_mlp").module.double()(example.inputs[0].double())
         errors = {name: float((f(x).double().cpu() - right).norm() / right.norm()) for name, f in functions.items()}
         times = medians({name: lambda f=f: f(x) for name, f in functions.items()}, Effort(seconds=1.0, max_samples=100))
-    rows = {
-        name: {
-            "first_result_s": compile_s.get(name),
+    measured = [
+        {
+            "way": name,
+            "first_result_s": first_s.get(name),
             "median_s": seconds,
             "speed_against_eager": times["eager"] / seconds,
             "rel_l2": errors[name],
         }
         for name, seconds in times.items()
-    }
-    return {"model": "zoo:tiny_mlp", "input": list(x.shape), "ways": rows, "not_possible": notes}
+    ]
+    return measured + failed
 
 
 def _makers(device: str, model: torch.nn.Module, inputs: tuple[Any, ...]) -> dict[str, Callable[[], Function]]:
@@ -96,27 +98,34 @@ def _makers(device: str, model: torch.nn.Module, inputs: tuple[Any, ...]) -> dic
     return makers
 
 
-def gotchas(arguments: argparse.Namespace) -> dict[str, Any]:
+def gotchas(device: str) -> list[dict[str, Any]]:
     """Each script of the lab, one after the other."""
-    return {name: import_module(name).run(arguments.device) for name in GOTCHAS}
+    return [{"gotcha": name, **import_module(name).run(device)} for name in GOTCHAS]
 
 
 def table(files: list[Path]) -> str:
     """The results of some runs as Markdown."""
     lines: list[str] = []
     for file in files:
-        result = json.loads(file.read_text())
-        lines += ["", f"{result['device']}, torch {result['torch']}:", ""]
-        if "ways" in result:
+        stored = json.loads(file.read_text())
+        rows = stored["results"]
+        lines += ["", f"{stored['machine']}, torch {stored['versions']['torch']}, `{stored['command']}`:", ""]
+        if "way" in rows[0]:
             lines += ["| way | first result | per call | against eager | rel. L2 error |", "| --- | --- | --- | --- | --- |"]
-            for way, row in result["ways"].items():
-                speed, error = f"{row['speed_against_eager']:.2f}x", f"{row['rel_l2']:.1e}"
-                lines.append(f"| {way} | {_time(row['first_result_s'])} | {_time(row['median_s'])} | {speed} | {error} |")
-            lines += [f"| {way} | not possible: {why} | | | |" for way, why in result["not_possible"].items()]
+            lines += [_way(row) for row in rows]
         else:
             lines += ["| gotcha | measured |", "| --- | --- |"]
-            lines += [f"| {name.split('_', 2)[2].replace('_', ' ')} | {_flat(result[name])} |" for name in GOTCHAS]
+            for row in rows:
+                name = row.pop("gotcha").split("_", 2)[2].replace("_", " ")
+                lines.append(f"| {name} | {_flat(row)} |")
     return "\n".join(lines).strip()
+
+
+def _way(row: dict[str, Any]) -> str:
+    if "error" in row:
+        return f"| {row['way']} | not possible: {row['error']} | | | |"
+    speed, error = f"{row['speed_against_eager']:.2f}x", f"{row['rel_l2']:.1e}"
+    return f"| {row['way']} | {_time(row['first_result_s'])} | {_time(row['median_s'])} | {speed} | {error} |"
 
 
 def _time(seconds: float | None) -> str:
@@ -153,14 +162,10 @@ def main() -> None:
     warnings.filterwarnings("ignore")
     torch.set_num_threads(arguments.threads)
     torch._inductor.config.force_disable_caches = True
-    started = time.perf_counter()
-    result = ways(arguments) if arguments.what == "ways" else gotchas(arguments)
-    device = torch.cuda.get_device_name() if arguments.device == "cuda" else f"CPU, {arguments.threads} threads"
-    result = {"torch": torch.__version__, "device": device, "seconds": time.perf_counter() - started, **result}
-    text = json.dumps(result, indent=1)
-    print(text)
+    rows = ways(arguments.device) if arguments.what == "ways" else gotchas(arguments.device)
+    print(json.dumps(rows, indent=1))
     if arguments.json:
-        arguments.json.write_text(text + "\n")
+        write_results(arguments.json, rows)
 
 
 if __name__ == "__main__":
