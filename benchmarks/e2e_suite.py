@@ -143,13 +143,13 @@ def _main(options: argparse.Namespace) -> int:
     for route in options.route or ROUTES:
         header = {"suite": suite, "target": settings.target, "route": route}
         judge = functools.partial(judge_of, settings, route)
-        found[route] = judged(programs, judge, options.out / f"{route}.jsonl", header, settings.jobs, route)
+        found[route] = judged(programs, judge, options.out / f"{route}.jsonl", header, settings.jobs, route, options.budget)
         print(summary(route, found[route]))
         expected = known.get(route, {}).get("programs", {})
         if options.update:
             found[route] = {**(expected if options.only else {}), **found[route]}
         else:
-            lines[route] = differences(expected, found[route], complete=not options.only)
+            lines[route] = differences(expected, found[route], complete=not options.only and options.budget is None)
             print("".join(f"  {line}\n" for line in lines[route]), end="")
     if options.update:
         others = {route: known[route]["programs"] for route in ROUTES if route in known and route not in found}

@@ -115,7 +115,8 @@ def _main(options: argparse.Namespace) -> int:
     known = json.loads(options.table.read_text())["problems"] if options.table.exists() else {}
     questions = {name: {"path": str(path), "bench": settings.bench} for name, path in wanted.items()}
     header = {"bench": settings.bench, "threads": settings.threads}
-    found = judged(questions, functools.partial(judge_of, settings), options.out, header, options.jobs)
+    judge = functools.partial(judge_of, settings)
+    found = judged(questions, judge, options.out, header, options.jobs, budget=options.budget)
     print(json.dumps(summary(found)))
     lines = slowness(found)
     if options.update:

@@ -72,7 +72,7 @@ def _main(options: argparse.Namespace) -> int:
     tests = {name: name for name in suite["names"] if re.search(options.only, name)}
     known = json.loads(options.table.read_text())["tests"] if options.table.exists() else {}
     judge = functools.partial(judge_of, options.timeout)
-    found = judged(tests, judge, options.out, {"onnx": suite["onnx"]}, options.jobs)
+    found = judged(tests, judge, options.out, {"onnx": suite["onnx"]}, options.jobs, budget=options.budget)
     for name, row in found.items():  # a process that died cannot tell
         row.setdefault("operators", suite["names"][name])
     print(json.dumps(Counter(row["verdict"] for row in found.values())))

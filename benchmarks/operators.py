@@ -6,6 +6,7 @@ process that may die; each result is a line of JSON at once, and a run that was 
     python benchmarks/operators.py --jobs 16              # all rows, compared with the table
     python benchmarks/operators.py --only '^(add|mul) '   # rows whose name, "add float32 cpu auto", it is found in
     python benchmarks/operators.py --sample 10 --seed 3   # ten rows, the same for a seed
+    python benchmarks/operators.py --missing --budget 600 --update   # ten minutes more of what the table has not
     python benchmarks/operators.py --update               # write the table, and docs/operators.md from it
 
 Exit status 1 where a row does better or worse than the table says.
@@ -134,6 +135,7 @@ def table_text(meta: Mapping[str, Any], found: Mapping[str, Row]) -> str:
 def main() -> int:
     """Run, print counts and what differs from the table, or write it."""
     parser = options_parser(__doc__, timeout=120.0, out=Path("build/operators.jsonl"), table=TABLE)
+    parser.add_argument("--missing", action="store_true", help="only rows that the table does not have")
     parser.add_argument("--sample", type=int, metavar="COUNT", help="only so many of the table's rows")
     parser.add_argument("--seed", default="0", help="of the sample (default 0)")
     return exit_status(_main, parser.parse_args())
@@ -142,11 +144,11 @@ def main() -> int:
 def _main(options: argparse.Namespace) -> int:
     data = json.loads(options.table.read_text()) if options.table.exists() else {"rows": {}, "versions": {}}
     known = data["rows"]
-    wanted = rows(options.only)
+    wanted = {name: row for name, row in rows(options.only).items() if not (options.missing and name in known)}
     if options.sample is not None:
         wanted = sample({name: row for name, row in wanted.items() if name in known}, options.sample, options.seed)
     judge = functools.partial(OperatorJudge, options.timeout)
-    found = judged(wanted, judge, options.out, {"versions": _packages()}, options.jobs)
+    found = judged(wanted, judge, options.out, {"versions": _packages()}, options.jobs, budget=options.budget)
     print(json.dumps(counts(found)))
     if options.update:
         every = {**known, **found}

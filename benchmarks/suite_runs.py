@@ -11,6 +11,7 @@ import queue
 import re
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -71,6 +72,7 @@ def options_parser(text: str | None, *, timeout: float, out: Path, table: Path) 
     parser.add_argument("--jobs", type=int, default=1, help="processes (default 1)")
     parser.add_argument("--timeout", type=float, default=timeout, help=f"seconds for one step (default {timeout:g})")
     parser.add_argument("--out", type=Path, default=out, help=f"results so far (default {out})")
+    parser.add_argument("--budget", type=float, metavar="SECONDS", help="begin nothing after that; a later run goes on")
     parser.add_argument("--update", action="store_true", help="write the results of this run into the table")
     parser.add_argument("--table", type=Path, default=table, help="another table")
     return parser
@@ -92,10 +94,11 @@ def judged(
     header: Mapping[str, Any],
     jobs: int,
     description: str = "Working...",
+    budget: float | None = None,
 ) -> dict[str, Row]:
     """All that :func:`run` gives, with a bar that says how far it has come."""
     with Progress(disable=not sys.stderr.isatty()) as progress:
-        results = run(programs, judge, journal, header, jobs)
+        results = run(programs, judge, journal, header, jobs, budget)
         return dict(progress.track(results, total=len(programs), description=description))
 
 
@@ -105,43 +108,53 @@ def json_lines(entries: Mapping[str, Any], indent: int = 2) -> str:
 
 
 def run(
-    programs: Mapping[str, Any], judge: Callable[[], Judge], journal: Path, header: Mapping[str, Any], jobs: int = 1
+    programs: Mapping[str, Any],
+    judge: Callable[[], Judge],
+    journal: Path,
+    header: Mapping[str, Any],
+    jobs: int = 1,
+    budget: float | None = None,
 ) -> Iterator[tuple[str, Row]]:
     """Each program's name and row, those that ``journal`` holds already first.  ``programs``: the judge's questions by name.
 
     ``header`` is what all results of a journal have in common; :class:`UsageError` where that of ``journal`` is another.
+    After ``budget`` seconds no program is begun.
     """
+    started = time.monotonic()
     earlier = _earlier(journal, header)
     yield from ((name, earlier[name]) for name in programs if name in earlier)
     waiting: queue.SimpleQueue[str] = queue.SimpleQueue()
     for name in programs:
         if name not in earlier:
             waiting.put(name)
-    count = waiting.qsize()
-    done: queue.SimpleQueue[tuple[str, Row]] = queue.SimpleQueue()
+    done: queue.SimpleQueue[tuple[str, Row] | None] = queue.SimpleQueue()  # None: a worker has no more to do
 
     def work() -> None:
         judging = judge()
         try:
-            while True:
+            while budget is None or time.monotonic() - started < budget:
                 name = waiting.get_nowait()
                 done.put((name, judging.row(programs[name])))
         except queue.Empty:
-            judging.close()
+            pass
+        judging.close()
+        done.put(None)
 
     with journal.open("a") as lines:
         if not lines.tell():
             lines.write(json.dumps(header) + "\n")
-        workers = [threading.Thread(target=work, daemon=True) for _ in range(min(jobs, count))]
-        for worker in workers:
-            worker.start()
-        for _ in range(count):
-            name, row = done.get()
+        at_work = min(jobs, waiting.qsize())
+        for _ in range(at_work):
+            threading.Thread(target=work, daemon=True).start()
+        while at_work:
+            found = done.get()
+            if found is None:
+                at_work -= 1
+                continue
+            name, row = found
             lines.write(json.dumps({"name": name, **row}) + "\n")
             lines.flush()
             yield name, row
-        for worker in workers:  # until their processes are ended
-            worker.join()
 
 
 def differences(expected: Mapping[str, Row], found: Mapping[str, Row]) -> list[str]:
