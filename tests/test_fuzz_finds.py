@@ -173,6 +173,7 @@ def test_bytes_have_no_sign_beside_other_dtypes() -> None:
         "times a real number": lambda b, z, i, r: (b * 2.5, z * 2.5, b**0.5),
         "less than a number": lambda b, z, i, r: (b < 150, b < 150.5, z >= 3, b < 300),
         "rest": lambda b, z, i, r: torch.fmod(z, torch.where(i == 0, 1, i)),
+        "bits": lambda b, z, i, r: (b & i[4], z & i, b | i[0], b ^ i[1], b << i[5], b >> i[2], i >> b.clamp(max=7)),
     }
     got = ms.compile(Several(programs), (BYTES, BYTES[0], whole, real))(BYTES, BYTES[0], whole, real)
     expected = Several(programs)(BYTES, BYTES[0], whole, real)

@@ -29,7 +29,8 @@ _WITH_REAL_NUMBERS = (
 _OF_ONE_DTYPE = (
     *_WITH_REAL_NUMBERS, aten.div.Tensor, aten.atan2.default, aten.hypot.default, aten.copysign.Tensor,
     aten.addcdiv.default, aten.maximum.default, aten.minimum.default, aten.clamp.Tensor, aten.eq.Tensor, aten.ne.Tensor,
-    aten.lt.Tensor, aten.le.Tensor, aten.gt.Tensor, aten.ge.Tensor, aten.cat.default,
+    aten.lt.Tensor, aten.le.Tensor, aten.gt.Tensor, aten.ge.Tensor, aten.cat.default, aten.bitwise_and.Tensor,
+    aten.bitwise_or.Tensor, aten.bitwise_xor.Tensor, aten.bitwise_left_shift.Tensor, aten.bitwise_right_shift.Tensor,
 )  # fmt: skip
 # The first operand alone is made wider: all else are options.
 _KEEP_DTYPE = (
