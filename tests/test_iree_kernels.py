@@ -74,6 +74,25 @@ def test_products_whose_tensor_maps_the_device_makes() -> None:
     assert "wgmma" in lowering["gpu"].text
     assert "mlirstack.tensor_map" not in lowering["gpu"].text  # nobody encodes one on the host
     assert dispatched(lowering) == ["kernel_contraction_0"]
+    mapped = parse_module(lowering["mapped"].data, new_context())
+    copies = [op for op in walk(mapped) if "bulk.tensor" in op.name]
+    assert len(copies) == 3 and all(map(is_acquired, copies))
+
+
+def is_acquired(copy: Any) -> bool:
+    """Has every thread that gets to ``copy`` acquired the map that it reads, and before any loop?"""
+    around = [copy, *parents(copy)]
+    fences = [use.owner for value in copy.operands for use in value.uses if use.owner.name == "nvvm.fence.proxy.acquire"]
+    before = [f for f in fences for op in around if f.block == op.block and f.operation.is_before_in_block(op)]
+    return len(before) == 1 and all(op.name == "scf.if" for op in parents(before[0])[:-1])
+
+
+def parents(op: Any) -> list[Any]:
+    """The ops around ``op`` up to the kernel, from the inside out."""
+    found = [op.operation]
+    while found[-1].name != "gpu.func":
+        found.append(found[-1].parent.operation)
+    return found[1:]
 
 
 @pytest.mark.target

@@ -7,7 +7,7 @@ memory instead, and memory of their function for the maps.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,11 +68,8 @@ def _make(function: Any, launch: Any, maps: Mapping[int, TensorMapLayout]) -> No
         own = kernel.offset(own, _block_number(kernel, operands.grid) * (len(maps) * MAP_BYTES))
         places = [kernel.offset(own, i * MAP_BYTES) for i in range(len(maps))]
         _write(kernel, [*maps.values()], bases, places, _constant(operands.block[0]) // WARP)
-        # Whichever threads copy, they are the first of their warps.
-        kernel.when((kernel.thread() % WARP).equals(0), lambda: acquire_maps(kernel, places))
     for place, of_base in zip(places, uses, strict=True):
-        for use in of_base:
-            use.owner.operands[use.operand_number] = place
+        _read(kernel, place, of_base)
     del func.attributes["arg_attrs"]
     set_parameters(func)
     relaunch(launch, [*operands.arguments, address])
@@ -91,6 +88,33 @@ def _write(kernel: Kernel, layouts: list[TensorMapLayout], bases: list[Any], pla
 
         kernel.when(warp.equals(number), write)
     kernel.barrier()
+
+
+def _read(kernel: Kernel, place: Any, uses: Sequence[Any]) -> None:
+    """Let the copies that are the ``uses`` of a map read the one at ``place``, acquired by the threads that copy, once and
+    before any loop.  To fetch a map before it is acquired would be of no use."""
+    acquired = []
+    for use in uses:
+        copy = use.owner
+        copy.operands[use.operand_number] = place
+        if copy.name == "nvvm.prefetch":
+            copy.operation.erase()
+            continue
+        before = _outermost_loop(copy)
+        if before not in acquired:
+            acquired.append(before)
+            with ir.InsertionPoint(before), copy.location:
+                acquire_maps(kernel, [place])
+
+
+def _outermost_loop(op: Any) -> Any:
+    """The outermost loop around ``op``, or ``op`` itself."""
+    found = op.operation
+    while op.name != "gpu.func":
+        op = op.operation.parent
+        if op.name in ("scf.for", "scf.while"):
+            found = op.operation
+    return found
 
 
 def _block_number(kernel: Kernel, grid: tuple[Any, Any, Any]) -> Int:
