@@ -82,8 +82,9 @@ def test_products_whose_tensor_maps_the_device_makes() -> None:
 def is_acquired(copy: Any) -> bool:
     """Has every thread that gets to ``copy`` acquired the map that it reads, and before any loop?"""
     around = [copy, *parents(copy)]
-    fences = [use.owner for value in copy.operands for use in value.uses if use.owner.name == "nvvm.fence.proxy.acquire"]
-    before = [f for f in fences for op in around if f.block == op.block and f.operation.is_before_in_block(op)]
+    users = [use.owner.operation for value in copy.operands for use in value.uses]
+    fences = [op for op in users if op.name == "nvvm.fence.proxy.acquire"]
+    before = [f for f in fences for op in around if f.block == op.operation.block and f.is_before_in_block(op)]
     return len(before) == 1 and all(op.name == "scf.if" for op in parents(before[0])[:-1])
 
 
