@@ -71,6 +71,7 @@ def test_elements_are_picked_from_a_slice_with_steps() -> None:
         "end": lambda x, i: x[:, 1:, 3:].flip(2),
         "behind padding": lambda x, i: F.pad(x, (0, 1))[:, :, :1].flip(1),
         "computed": lambda x, i: (x + 1).relu()[:, :, 0].flip(0),
+        "one pixel": lambda x, i: F.interpolate(x[None], size=(1, 1))[:, i],
         "transposed convolution": lambda x, i: F.conv_transpose2d(
             x[None, :2], x[:2, None, :3, :1], stride=(1, 3), dilation=(1, 2), groups=2
         ),

@@ -24,18 +24,27 @@ def hold_gathered_slices(module: Any) -> None:
     generic { tensor.extract %column[%i] }       %held = util.optimization_barrier %column
                                                  generic { tensor.extract %held[%i] }
     """
-    bodies = [op for op in walk(module) if op.name.startswith("linalg.")]
-    gathered = dict.fromkeys(op.operands[0] for body in bodies for op in walk(body) if op.name == "tensor.extract")
+    gathered = dict.fromkeys(value for op in walk(module) for value in _gathered(op))
     for value in gathered:
         if _is_slice_with_steps(value):
             hold(value)
+
+
+def _gathered(op: Any) -> list[Any]:
+    """The values that the body of ``op`` picks elements of."""
+    if not op.name.startswith("linalg."):
+        return []
+    return [inner.operands[0] for inner in walk(op) if inner.name == "tensor.extract"]
 
 
 def _is_slice_with_steps(value: Any) -> bool:
     op = defining_op(value)
     while op is not None and op.name in _VIEWS:
         op = defining_op(op.operands[0])
-    return op is not None and op.name == "tensor.extract_slice" and _has_steps(op)
+    if op is None:
+        return False
+    # IREE makes a slice of a gather whose places are known.
+    return _has_steps(op) if op.name == "tensor.extract_slice" else bool(_gathered(op))
 
 
 def _has_steps(slicing: Any) -> bool:
