@@ -37,7 +37,7 @@ from mlirstack.pipeline.stage import Pipeline, Stage
 from mlirstack.pipeline.step import Pass, Step
 from mlirstack.pipelines.frontend import frontend_stages
 from mlirstack.pipelines.graph import FUNCTION, SLICES, fused, prepared, to_buffers
-from mlirstack.schedules.cuda.device import device_of
+from mlirstack.schedules.cuda.device import DEFAULT_ARCH, device_of
 from mlirstack.schedules.cuda.product.transform_gemm import (
     TRANSFORM,
     FormContractions,
@@ -212,21 +212,22 @@ def cuda_pipeline(
     route: str, level: str, *, arch: str | None = None, schedule: str | None = None, tf32: Sequence[str] = ()
 ) -> Pipeline:
     """The stage table for a program at ``level`` that takes ``route`` ("tosa" or "linalg"), for GPUs of ``arch``
-    ("sm_90a" if none is given).  ``schedule`` "transform" writes matrix products with the transform dialect.  ``tf32``: the
-    kinds of f32 ops ("matmul", "convolution") that tensor cores may compute as TF32."""
+    ("sm_90a" if none is given).  Of several, ``sm_80+sm_89``, kernels fit all and are code of the first.  ``schedule``
+    "transform" writes matrix products with the transform dialect.  ``tf32``: the kinds of f32 ops ("matmul", "convolution")
+    that tensor cores may compute as TF32."""
     by_transform = schedule == TRANSFORM
-    chip = device_of(arch).arch
+    served, chip = arch or DEFAULT_ARCH, device_of(arch).arch
     mapped = Stage(
         "mapped",
         "tiles" if by_transform else "gpu",
-        (MapKernels(chip), Pass("canonicalize"), Pass("cse"), RestoreLocations()),
+        (MapKernels(served), Pass("canonicalize"), Pass("cse"), RestoreLocations()),
         "blocks, warps and threads; loads, stores and tensor-core ops",
     )
     back = (
         prepared(*_BEFORE_HOISTING, keep_narrow=True),
         fused(*_tf32(tf32)),
         FLATTENED,
-        _dispatches(chip, schedule or ""),
+        _dispatches(served, schedule or ""),
         *((_TILED,) if by_transform else ()),
         BUFFERIZED,
         mapped,

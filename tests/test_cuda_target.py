@@ -18,16 +18,19 @@ from mlirstack.bundle.store import BundleInfo, read_bundle, write_bundle
 from mlirstack.errors import BundleError, TargetUnavailableError, UsageError
 from mlirstack.frontend.program import ResultSpec
 from mlirstack.lowering import LowerOptions, build_program, program_of
+from mlirstack.passes.cuda.fatbin import MAGIC, read_fatbin
 from mlirstack.passes.cuda.plan import Argument, Buffer, Input, Launch, LaunchPlan, PlannedFunction, ResultRef
 from mlirstack.passes.cuda.toolkit import find_program
+from mlirstack.schedules.cuda.device import device_of
 from mlirstack.targets.base import Artifact
 from mlirstack.targets.callable import CompiledFunction
-from mlirstack.targets.cuda.arch import Arch
+from mlirstack.targets.cuda.arch import Arch, Architectures
 from mlirstack.targets.cuda.driver import KernelCall
-from mlirstack.targets.cuda.target import CUBIN_FILE, PLAN_FILE, PTX_FILE, CudaTarget
+from mlirstack.targets.cuda.target import CUBIN_FILE, FATBIN_FILE, PLAN_FILE, PTX_FILE, CudaTarget
 from mlirstack.targets.registry import TargetOptions
 
 CUBIN, PTX = b"\x7fELF machine code", b".version 8.3\n.target sm_90a\n"
+FATBIN = MAGIC.to_bytes(4, "little") + b" machine code for several"
 DOUBLE = PlannedFunction(
     "main",
     (Input("f32", (4,), "argument", 0),),
@@ -86,6 +89,42 @@ def test_other_names_are_refused(text: str) -> None:
 def test_machine_code_is_taken_where_it_runs_else_ptx(arch: str, capability: tuple[int, int], image: str | None) -> None:
     assert Arch.parse(arch).image_for(capability) == image
     assert Arch.parse(arch).image_for(capability, jit=True) == ("ptx" if image else None)
+
+
+@pytest.mark.parametrize(
+    ("capability", "image"), [((8, 0), "cubin"), ((8, 9), "cubin"), ((9, 0), "cubin"), ((7, 5), None), ((12, 0), "ptx")]
+)
+def test_code_for_several_runs_on_each_and_on_later_ones(capability: tuple[int, int], image: str | None) -> None:
+    several = Architectures.parse("sm_80+sm_89+sm_90")
+    assert str(several) == "sm_80+sm_89+sm_90" and several.are_several and str(several.first) == "sm_80"
+    assert several.image_for(capability) == image
+    assert several.image_for(capability, jit=True) == ("ptx" if image else None)
+
+
+@pytest.mark.parametrize("text", ["sm_89+sm_80", "sm_80+sm_80", "sm_80+sm_90a", "sm_90a+sm_100"])
+def test_architectures_that_cannot_share_kernels_are_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="cannot share its kernels with"):
+        CudaTarget(TargetOptions(text), driver=FakeDriver({}))
+
+
+def test_kernels_for_several_fit_the_narrowest() -> None:
+    both = device_of("sm_80+sm_89")
+    assert (both.arch, both.multiprocessors) == ("sm_80", device_of("sm_80").multiprocessors)
+    assert both.shared_per_block == device_of("sm_89").shared_per_block < device_of("sm_80").shared_per_block
+    with pytest.raises(UsageError, match="unknown GPU architecture 'sm_77'"):
+        device_of("sm_80+sm_77")
+
+
+def test_of_a_fat_binary_the_driver_takes_what_fits() -> None:
+    fat = artifact("sm_80", **{FATBIN_FILE: FATBIN})
+    del fat.files[CUBIN_FILE]
+    fat.metadata["arch"] = "sm_80+sm_89"
+    for capability in ((8, 9), (9, 0)):  # there is machine code; there is only PTX
+        assert loaded_image(FakeDriver({"scale": SCALE}, capability=capability), fat) == FATBIN
+    assert loaded_image(FakeDriver({"scale": SCALE}), fat, jit=True) == PTX
+    assert CudaTarget().requirements(fat).arch == "sm_80"
+    with pytest.raises(TargetUnavailableError, match=r"kernels for sm_80\+sm_89 do not run on .*7\.5"):
+        loaded_image(FakeDriver({"scale": SCALE}, capability=(7, 5)), fat)
 
 
 def test_the_cubin_is_loaded_and_ptx_where_that_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,6 +189,26 @@ def test_what_is_built_is_loaded_and_traced(tmp_path: Path) -> None:
     assert y.shape == (2, 4) and y.dtype == torch.float32
     launches = [step.kernel for step in main.steps if isinstance(step, Launch)]
     assert [call[1] for call in driver.named("launch")] == launches
+
+
+@pytest.mark.target
+def test_one_artifact_holds_machine_code_of_several_and_ptx() -> None:
+    if find_program("ptxas") is None or find_program("fatbinary") is None or find_program("nvdisasm") is None:
+        pytest.skip("NVIDIA's programs are not installed")
+    program = program_of(nn.Linear(64, 64).bfloat16(), (torch.ones(64, 64, dtype=torch.bfloat16),), name="net")
+    _, built, _ = build_program(program, LowerOptions("cuda:sm_80+sm_89+sm_90"))
+    assert set(built.files) == {FATBIN_FILE, PTX_FILE, PLAN_FILE} and built.metadata["arch"] == "sm_80+sm_89+sm_90"
+    images = read_fatbin(built.files[FATBIN_FILE])
+    assert [(image.is_cubin, image.arch) for image in images] == [(True, 80), (True, 89), (True, 90), (False, 80)]
+    for capability, listed in (((8, 9), "sm_89"), ((8, 6), "sm_80"), ((9, 0), "sm_90"), ((10, 0), None)):
+        executable = CudaTarget(driver=FakeDriver({}, capability=capability)).load(
+            built, program.signature, program.parameters
+        )
+        if listed is None:  # compiled by the driver: there is no machine code to show
+            with pytest.raises(KeyError):
+                executable.source("sass")
+        else:
+            assert f".target\t{listed}" in executable.source("sass")
 
 
 @pytest.mark.target

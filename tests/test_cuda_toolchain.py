@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import re
-import struct
 import subprocess
 import sys
 
@@ -21,11 +20,12 @@ from cuda_kernels import (
 )
 
 from mlirstack.bindings import ir, new_context
-from mlirstack.errors import StageError
+from mlirstack.errors import BundleError, StageError
 from mlirstack.ir.text import parse_module
 from mlirstack.passes.cuda import toolkit
-from mlirstack.passes.cuda.cubin import AssembleCubin, CubinCode, assemble, make_fatbin, parse_resources
+from mlirstack.passes.cuda.cubin import AssembleCubin, CubinCode, assemble, parse_resources
 from mlirstack.passes.cuda.device_code import LLVM_COMMENT, PTX_COMMENT, DeviceCode, TranslateKernels
+from mlirstack.passes.cuda.fatbin import is_fatbin, make_fatbin, read_fatbin
 from mlirstack.passes.cuda.nvvm import NVVM_STEPS
 from mlirstack.passes.cuda.plan import Copy, KernelInfo, Launch, LaunchPlan, PlannedFunction
 from mlirstack.passes.cuda.planned import KernelTable, PlannedCode, TabulateKernels, WritePlan
@@ -441,11 +441,16 @@ def test_listings_are_told_apart_by_kernel() -> None:
 
 def test_a_fat_binary_holds_all_images() -> None:
     text = "define ptx_kernel void @k() {\n ret void\n}"
-    ptx = {arch: ptx_of(text, arch, "+ptx83") for arch in ("sm_80", "sm_90a")}
-    cubins = {arch: assemble(code, arch)[0] for arch, code in ptx.items()}
-    data = make_fatbin(cubins, {"sm_80": ptx["sm_80"]})
-    assert struct.unpack_from("<I", data)[0] == 0xBA55ED50  # what the driver looks for
-    assert all(cubin[:64] in data for cubin in cubins.values())
+    ptx = ptx_of(text, "sm_80", "+ptx83")
+    cubins = {arch: assemble(ptx, arch)[0] for arch in ("sm_80", "sm_89", "sm_90")}
+    data = make_fatbin(cubins, {"sm_80": ptx})
+    assert is_fatbin(data) and not is_fatbin(cubins["sm_80"])
+    images = read_fatbin(data)
+    assert [(image.is_cubin, image.arch) for image in images] == [(True, 80), (True, 89), (True, 90), (False, 80)]
+    assert all(image.data.startswith(cubins[f"sm_{image.arch}"]) for image in images if image.is_cubin)
+    for damaged in (data[: len(data) // 2], data[:10], b"\0" * 32):
+        with pytest.raises(BundleError, match="fat binary is damaged"):
+            read_fatbin(damaged)
 
 
 # ------------------------------------------------------------------------------------------------------------ second opinion

@@ -23,7 +23,6 @@ from cuda_programs import (
     SIZE,
     TILE_KERNEL,
     X,
-    assembled,
     executable,
     numbers,
     program,
@@ -41,7 +40,6 @@ from mlirstack.errors import (
 )
 from mlirstack.frontend.program import ResultSpec
 from mlirstack.passes.cuda.plan import Argument, Buffer, Check, Input, Launch, PlannedFunction, ResultRef
-from mlirstack.passes.cuda.toolkit import find_program
 from mlirstack.targets.cuda.driver import Driver
 from mlirstack.targets.cuda.native import open_driver
 
@@ -370,28 +368,6 @@ def test_a_graph_is_quicker_than_its_launches(driver: Driver, capsys: pytest.Cap
             f"\n50 kernels, host time per call: launches {seconds[False] * 1e6:.1f} us, graph {seconds[True] * 1e6:.1f} us"
         )
     assert seconds[True] < seconds[False]
-
-
-def test_machine_code_and_text_are_loaded_and_timed(
-    driver: Driver, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    ptxas = find_program("ptxas")
-    if ptxas is None:
-        pytest.skip("ptxas is not installed")
-    major, minor = driver.capability
-    cubin = assembled(ptxas, KERNELS, f"sm_{major}{minor}", tmp_path)
-    # A name that was never compiled before: the driver's cache cannot have it.
-    fresh = KERNELS.replace("again", f"again{time.time_ns()}")
-    x, seconds = numbers(), {}
-    for name, code in (("cubin", cubin), ("PTX, first time", fresh.encode()), ("PTX, cached", fresh.encode())):
-        started = time.perf_counter()
-        loaded = executable(driver, DOUBLE, code=code)
-        (y,) = loaded.run([x])
-        torch.cuda.synchronize()
-        seconds[name] = time.perf_counter() - started
-        assert torch.equal(y, 2 * x)
-    with capsys.disabled():
-        print("\nload and first call: " + "; ".join(f"{name} {value * 1e3:.2f} ms" for name, value in seconds.items()))
 
 
 def test_a_wait_on_the_device_does_not_hold_the_host(driver: Driver) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from mlirstack.errors import Diagnostic, StageError
 from mlirstack.passes.cuda.device_code import PTX_COMMENT, DeviceCode
 from mlirstack.passes.cuda.plan import KernelInfo, LaunchPlan
-from mlirstack.passes.cuda.toolkit import check_ptxas, program
+from mlirstack.passes.cuda.toolkit import check_ptxas
 from mlirstack.pipeline.step import Translation
 from mlirstack.pipeline.tool import ToolRun, run_tool
 
@@ -155,22 +155,3 @@ def _error(tool: ToolRun, ptx: str, command: list[str]) -> StageError:
         diagnostics=tuple(diagnostics),
         hint=f"to repeat it on the stage's complete input: {shlex.join(command)}",
     )
-
-
-def make_fatbin(cubins: dict[str, bytes], ptx: dict[str, str]) -> bytes:
-    """One fat binary of cubins by architecture, and PTX by architecture for devices that come later.
-
-    ``{"sm_90a": …}``.  The driver takes the cubin that fits its device, else it compiles the PTX.
-    """
-    with tempfile.TemporaryDirectory(prefix="mlirstack-fatbin-") as folder:
-        directory = Path(folder)
-        images = []
-        for kind, files in (("elf", cubins), ("ptx", {arch: text.encode() for arch, text in ptx.items()})):
-            for arch, data in files.items():
-                (directory / f"{arch}.{kind}").write_bytes(data)
-                images.append(f"--image3=kind={kind},sm={arch.removeprefix('sm_')},file={arch}.{kind}")
-        command = [str(program("fatbinary")), "-64", "--create=output.fatbin", *images]
-        tool = run_tool(command, directory=directory, timeout=60)
-        if tool.failure is not None:
-            raise StageError(f"fatbinary {tool.failure}: {tool.stderr.strip()}", stage="cubin", hint=shlex.join(command))
-        return (directory / "output.fatbin").read_bytes()

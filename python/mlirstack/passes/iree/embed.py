@@ -17,7 +17,7 @@ from mlirstack.ir.ops import function, walk
 from mlirstack.ir.ops import functions as functions_of
 from mlirstack.ir.text import parse_module
 from mlirstack.passes import abi, functions
-from mlirstack.passes.cuda.cubin import make_fatbin
+from mlirstack.passes.cuda.fatbin import make_fatbin
 from mlirstack.passes.cuda.plan import Expr, Launch, LaunchPlan
 from mlirstack.passes.cuda.planned import PlannedCode
 from mlirstack.passes.cuda.tf32_kernels import kernels_with_tf32

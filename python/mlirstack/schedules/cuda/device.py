@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from mlirstack.errors import UsageError
@@ -89,11 +89,23 @@ DEVICES: dict[str, Device] = {
     )
 }  # fmt: skip
 DEFAULT_ARCH = "sm_90a"
+_LIMITS = (
+    "shared_per_block", "shared_per_multiprocessor", "threads_per_multiprocessor", "registers_per_multiprocessor",
+    "blocks_per_multiprocessor",
+)  # fmt: skip
 
 
 def device_of(arch: str | None) -> Device:
-    """The device of an architecture (None: the default); :class:`UsageError` with the known ones otherwise."""
-    found = DEVICES.get(arch or DEFAULT_ARCH)
-    if found is None:
+    """The device of an architecture (None: the default); :class:`UsageError` with the known ones otherwise.
+
+    Of several (``sm_80+sm_89``) it is the first, with the limits of the narrowest: what fits there fits everywhere.
+    """
+    first, *others = (_known(name) for name in (arch or DEFAULT_ARCH).split("+"))
+    limits = [{name: getattr(device, name) for name in _LIMITS} for device in (first, *others)]
+    return replace(first, **{name: min(limit[name] for limit in limits) for name in _LIMITS}) if others else first
+
+
+def _known(arch: str) -> Device:
+    if arch not in DEVICES:
         raise UsageError(f"unknown GPU architecture '{arch}'", hint=f"architectures: {', '.join(DEVICES)}")
-    return found
+    return DEVICES[arch]

@@ -61,3 +61,42 @@ class Arch:
         if self.runs_cubin(capability) and not jit:
             return "cubin"
         return "ptx" if self.runs_ptx(capability) else None
+
+
+@dataclass(frozen=True)
+class Architectures:
+    """What a program is built for: ``sm_90a``, or ``sm_80+sm_89+sm_90``, machine code for each of which is made from the PTX
+    of the first."""
+
+    archs: tuple[Arch, ...]
+
+    @staticmethod
+    def parse(text: str) -> Architectures:
+        """:class:`UsageError` where one is no architecture, or the PTX of the first does not serve another."""
+        first, *others = archs = tuple(Arch.parse(part) for part in text.split("+"))
+        for arch in others:
+            if first.feature or arch.feature or (arch.major, arch.minor) <= (first.major, first.minor):
+                raise UsageError(
+                    f"{arch} cannot share its kernels with {first}",
+                    hint="list the oldest first, and none that ends in 'a'; cuda:sm_80,cuda:sm_90a are two targets",
+                )
+        return Architectures(archs)
+
+    def __str__(self) -> str:
+        return "+".join(map(str, self.archs))
+
+    @property
+    def first(self) -> Arch:
+        """The one whose PTX it is."""
+        return self.archs[0]
+
+    @property
+    def are_several(self) -> bool:
+        """Is the code a fat binary?"""
+        return len(self.archs) > 1
+
+    def image_for(self, capability: Capability, *, jit: bool = False) -> Image | None:
+        """As :meth:`Arch.image_for`."""
+        if not jit and any(arch.runs_cubin(capability) for arch in self.archs):
+            return "cubin"
+        return self.first.image_for(capability, jit=True)

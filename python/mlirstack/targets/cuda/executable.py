@@ -13,6 +13,7 @@ from mlirstack.errors import BundleError, DeviceMemoryError, TargetUnavailableEr
 from mlirstack.frontend.dtypes import TORCH_NAMES
 from mlirstack.frontend.program import ResultSpec, Signature
 from mlirstack.passes.abi import MAIN, PREPARE
+from mlirstack.passes.cuda.fatbin import is_fatbin, read_fatbin
 from mlirstack.passes.cuda.plan import Check, Constant, Copy, Fill, Input, Launch, LaunchPlan, PlannedFunction
 from mlirstack.targets.base import Executable
 from mlirstack.targets.cuda.assertions import assertion_name, assertions
@@ -162,16 +163,26 @@ class CudaExecutable(Executable):
         )
 
     def source(self, stage: str) -> str:
-        """``ptx``; ``sass`` (the listing of the cubin, where nvdisasm is installed); ``plan`` as JSON."""
+        """``ptx``; ``sass`` (the listing of the machine code that runs, where nvdisasm is installed); ``plan`` as JSON."""
         if stage == "ptx" and self._ptx:
             return self._ptx
         if stage == "plan":
             return self.plan.to_json(indent=1)
-        if stage == "sass" and self._image.startswith(ELF_MAGIC):
+        cubin = self._cubin() if stage == "sass" else None
+        if cubin is not None:
             from mlirstack.passes.cuda.sass import sass_text
 
-            return sass_text(self._image)
+            return sass_text(cubin)
         raise KeyError(stage)
+
+    def _cubin(self) -> bytes | None:
+        """The machine code that runs; None where the driver compiled the PTX."""
+        if not is_fatbin(self._image):
+            return self._image if self._image.startswith(ELF_MAGIC) else None
+        major, minor = self._driver.capability
+        fitting = [image for image in read_fatbin(self._image) if image.is_cubin and image.arch // 10 == major]
+        fitting = [image for image in fitting if image.arch % 10 <= minor]
+        return max(fitting, key=lambda image: image.arch).data if fitting else None
 
 
 class Placement:
