@@ -151,7 +151,7 @@ def lower_program(program: Program, options: LowerOptions, observers: Sequence[O
             reason = f"{attempt} failed: {route_failure_reason(error)}"
             continue
         if dump:
-            dump.describe(route=attempt, route_reason=reason)
+            dump.describe(route=attempt, route_reason=reason, **target.figures(payload))
         seconds = time.perf_counter() - started
         return Lowering(program, target, pipeline, attempt, reason, snapshots.results, payload, seconds, dump)
     ops = unsupported_ops(program, failures, tables) if options.explain else ()
@@ -172,8 +172,7 @@ def build_program(
     artifact = lowering.target.build(program, lowering.payload, observers)
     if lowering.dump:
         sizes = {name: len(data) for name, data in artifact.files.items()}
-        memory = {key: value for key, value in artifact.metadata.items() if key == "memory"}
-        lowering.dump.describe(artifact=sizes, copied_inputs=list(program.copied_inputs), **memory)
+        lowering.dump.describe(artifact=sizes, copied_inputs=list(program.copied_inputs))
     return lowering, artifact, time.perf_counter() - started
 
 

@@ -98,6 +98,10 @@ class Target(ABC):
     def build(self, program: Program, payload: Payload, observers: Sequence[Observer] = ()) -> Artifact:
         """Turn what the last stage left into an artifact."""
 
+    def figures(self, payload: Payload) -> dict[str, Any]:
+        """Numbers about what the last stage left, for the trace of a dump; JSON-serialisable, by default none."""
+        return {}
+
     def requirements(self, artifact: Artifact) -> Requirements:
         """What a machine must have to run ``artifact``, checked before any of its code is loaded; by default nothing."""
         return Requirements()

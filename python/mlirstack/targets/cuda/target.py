@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mlirstack.errors import BundleError, StageError, TargetUnavailableError
 from mlirstack.passes.cuda.plan import LaunchPlan
@@ -96,11 +96,18 @@ class CudaTarget(Target):
         metadata = {
             "arch": str(self._archs) if FATBIN_FILE in files else first,
             "cuda": list(version_of(tool("ptxas"))),
-            # Bytes of temporaries, with reuse and without; None where they depend on shapes.
-            "memory": {f.name: {"arena": f.arena_bytes, "unshared": f.unshared_bytes} for f in payload.plan.functions},
+            **self.figures(payload),
             "tf32": kernels_with_tf32(payload.ptx),
         }
         return Artifact(self.name, files, metadata)
+
+    def figures(self, payload: Payload) -> dict[str, Any]:
+        """Bytes of temporaries of each function, with reuse and without; None where they depend on shapes."""
+        from mlirstack.passes.cuda.planned import PlannedCode
+
+        if not isinstance(payload, PlannedCode):
+            return {}
+        return {"memory": {f.name: {"arena": f.arena_bytes, "unshared": f.unshared_bytes} for f in payload.plan.functions}}
 
     def requirements(self, artifact: Artifact) -> Requirements:
         """The GPU, a driver of the major CUDA version that assembled the kernels, and the bindings to it."""
