@@ -61,8 +61,8 @@ def test_others_may_read_all_of_what_an_op_reads_with_steps() -> None:
     assert_as_eager(programs, x, places, target="iree-cpu")
 
 
-def test_elements_are_picked_from_a_slice_with_steps() -> None:
-    """IREE's vector code for it could not be translated."""
+def test_elements_are_picked_from_slices_and_from_constants() -> None:
+    """IREE's vector code for slices with steps could not be translated; places and values, both constant, were one to it."""
     programs = {
         "column": lambda x, i: x[:, :, 0][i],
         "mirrored column": lambda x, i: x[:, :, 2].flip(0, 1),
@@ -71,6 +71,7 @@ def test_elements_are_picked_from_a_slice_with_steps() -> None:
         "end": lambda x, i: x[:, 1:, 3:].flip(2),
         "behind padding": lambda x, i: F.pad(x, (0, 1))[:, :, :1].flip(1),
         "computed": lambda x, i: (x + 1).relu()[:, :, 0].flip(0),
+        "place that is constant": lambda x, i: x[0, 0, :1].scatter(0, i[:1] % 1, 1.0),
         "one pixel": lambda x, i: F.interpolate(x[None], size=(1, 1))[:, i],
         "transposed convolution": lambda x, i: F.conv_transpose2d(
             x[None, :2], x[:2, None, :3, :1], stride=(1, 3), dilation=(1, 2), groups=2

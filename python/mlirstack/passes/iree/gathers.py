@@ -1,7 +1,8 @@
-"""Gathers from slices, held apart from the slice when a program is handed to IREE.
+"""Gathers held apart from what they read, where IREE makes something wrong of both.
 
 IREE 3.13 reads a slice where it lies, and makes vector code of the gather; of a slice whose neighbours are not next to each
-other in memory, as of a column, that code cannot be translated (``builtin.unrealized_conversion_cast``).
+other in memory, as of a column, that code cannot be translated (``builtin.unrealized_conversion_cast``).  A gather with
+several results that it finds to be constant is computed once, into one global for each; it then takes these for one.
 """
 
 from __future__ import annotations
@@ -17,16 +18,17 @@ from mlirstack.passes.iree.readings import hold
 _VIEWS = frozenset({"tensor.collapse_shape", "tensor.expand_shape", "tensor.cast", "linalg.transpose"})
 
 
-def hold_gathered_slices(module: Any) -> None:
-    """Before: a ``linalg`` body picks elements of a slice.  After: of a copy, as far as the slice has steps::
+def hold_gathered_values(module: Any) -> None:
+    """Before: a ``linalg`` body picks elements of a slice.  After: of a copy, if the slice has steps or the op several
+    results::
 
     %column = tensor.extract_slice …        →    %column = tensor.extract_slice …
     generic { tensor.extract %column[%i] }       %held = util.optimization_barrier %column
                                                  generic { tensor.extract %held[%i] }
     """
-    gathered = dict.fromkeys(value for op in walk(module) for value in _gathered(op))
-    for value in gathered:
-        if _is_slice_with_steps(value):
+    gathered = [(value, len(op.results)) for op in walk(module) for value in _gathered(op)]
+    for value in dict.fromkeys(value for value, results in gathered if results > 1 or _is_slice_with_steps(value)):
+        if defining_op(value) is not None:  # arguments are no constants
             hold(value)
 
 

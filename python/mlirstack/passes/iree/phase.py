@@ -18,7 +18,7 @@ from mlirstack.passes.iree.arguments import (
     parameters_to_globals,
 )
 from mlirstack.passes.iree.compiler import PHASES, CompilerRun, linked_files, run_compiler, source_of
-from mlirstack.passes.iree.gathers import hold_gathered_slices
+from mlirstack.passes.iree.gathers import hold_gathered_values
 from mlirstack.passes.iree.late_checks import checks_to_results
 from mlirstack.passes.iree.readings import hold_shared_results
 from mlirstack.passes.iree.results import pass_results
@@ -96,7 +96,7 @@ class IreePhase(Translation):
             checks_to_results(module)
             pass_results(module)
         hold_shared_results(module)
-        hold_gathered_slices(module)
+        hold_gathered_values(module)
         describe_device(module, device_attribute(self.backend, self.arch))
         return module_bytecode(module)
 
