@@ -89,11 +89,18 @@ def reference_pipeline(module: Any, *, route: str = "linalg", optimized: bool = 
     return Pipeline("reference", (*stages, back["llvmir"], compiled), "plain loops, for the answer alone")
 
 
-def rest_of(pipeline: Pipeline, stage: str) -> Pipeline:
+def rest_of(pipeline: Pipeline, stage: str, without: tuple[str, int] | None = None) -> Pipeline:
     """What is behind ``stage`` in a table of a GPU, with the optimizers of LLVM and ptxas off and without listings: the
-    least that still runs."""
+    least that still runs.  ``without``: a step that is left out, by its stage and its number there."""
     rest = pipeline.slice(first=stage)
-    return replace(rest, stages=tuple(_unoptimized(stage) for stage in rest.stages if stage.level_name not in LISTINGS))
+    stages = [stage for stage in rest.stages if stage.level_name not in LISTINGS]
+    return replace(rest, stages=tuple(_unoptimized(_without(stage, without)) for stage in stages))
+
+
+def _without(stage: Stage, left_out: tuple[str, int] | None) -> Stage:
+    if left_out is None or stage.name != left_out[0]:
+        return stage
+    return replace(stage, steps=tuple(step for index, step in enumerate(stage.steps) if index != left_out[1]))
 
 
 def _unoptimized(stage: Stage) -> Stage:

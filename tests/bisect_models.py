@@ -27,6 +27,14 @@ def model() -> tuple[Net, tuple[torch.Tensor]]:
     return Net().eval(), (torch.randn(4, 8),)
 
 
+class Rows(nn.Module):
+    """What iree-cpu computes with a kernel of ours: a norm of rows and a clamp."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Shapes [4, 64] to [4, 64]."""
+        return torch.relu(nn.functional.layer_norm(x, [64]))
+
+
 WRONG_PASS = '''
 from dataclasses import dataclass
 from typing import Any
@@ -57,29 +65,30 @@ WRONG_TARGET = """
 from dataclasses import replace
 
 from mlirstack.pipeline.stage import Pipeline
-from mlirstack.targets.cpu.target import CpuTarget
+from mlirstack.targets.{base} import {kind}
 from wrong_pass import WrongMaximum
 
 
-class WrongTarget(CpuTarget):
-    name = "wrong-cpu"
-
+class WrongTarget({kind}):
     def pipeline(self, route: str, level: str) -> Pipeline:
         stages = super().pipeline(route, level).stages
         return Pipeline(
             "wrong-cpu",
             tuple(
-                replace(s, steps=(*s.steps[:2], WrongMaximum(), *s.steps[2:])) if s.name == "bufferized" else s
+                replace(s, steps=(*s.steps[:2], WrongMaximum(), *s.steps[2:])) if s.name == "{stage}" else s
                 for s in stages
             ),
         )
 """
 
 
-def install_wrong_target(directory: Path) -> None:
-    """Write the target as a package with an entry point, found where ``directory`` is on the path."""
+def install_wrong_target(
+    directory: Path, base: str = "cpu.target", kind: str = "CpuTarget", stage: str = "bufferized"
+) -> None:
+    """Write the target as a package with an entry point, found where ``directory`` is on the path: target ``kind`` of the
+    module ``base``, with a wrong pass in third place of ``stage``."""
     (directory / "wrong_pass.py").write_text(WRONG_PASS)
-    (directory / "wrong_target.py").write_text(WRONG_TARGET)
+    (directory / "wrong_target.py").write_text(WRONG_TARGET.format(base=base, kind=kind, stage=stage))
     metadata = directory / "wrong_target-1.dist-info"
     metadata.mkdir()
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: wrong-target\nVersion: 1\n")

@@ -23,6 +23,7 @@ from mlirstack.compare.bisect import subject as subject_module
 from mlirstack.compare.bisect.bisect import Request, bisect_dump, plain_stages
 from mlirstack.compare.bisect.executor import Executor, Table
 from mlirstack.compare.bisect.ops import relative_distance
+from mlirstack.compare.bisect.passes import NOTHING_WITHOUT, RIGHT_WITHOUT, WRONG_WITHOUT
 from mlirstack.compare.bisect.results import Bisection, Verdict
 from mlirstack.compare.bisect.stored import bisect_stored, store
 from mlirstack.compare.bisect.subject import Subject
@@ -168,6 +169,28 @@ def test_the_pass_is_found_and_replayed(tmp_path: Path, monkeypatch: pytest.Monk
     assert (record.kind, record.pipeline) == ("wrong", "builtin.module(wrong-maximum)")
     again = replay(found.reproducer)
     assert again.status == "same failure", again
+
+
+def test_a_pass_among_those_that_only_their_own_target_executes_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("iree.compiler")
+    bisect_models.install_wrong_target(tmp_path, "iree.target", "IreeCpuTarget", "regions")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("MLIRSTACK_PASSES", str(tmp_path / "wrong_pass.py"))
+    module, inputs = bisect_models.Rows(), (torch.randn(4, 64),)
+    program = program_of(module, inputs, name="rows")
+    lower_program(program, LowerOptions("wrong-cpu", dump=tmp_path / "dump", to="regions"))
+    for name in ("wrong_target", "wrong_pass"):
+        sys.modules.pop(name)
+    subject = Subject(program.signature, program.parameters, inputs, reference(module, inputs))
+    with Executor(subject, tmp_path, "wrong-cpu") as executor:
+        found = bisect_dump(Request(program, "wrong-cpu", tmp_path / "dump", stop=True), subject, executor)
+    assert found.first_wrong_stage is not None
+    assert (found.guilty, found.passes[-1].status) == ("wrong-maximum", "wrong")
+    assert found.pass_note == f"of stage 'regions'; {RIGHT_WITHOUT}"
+    assert all(verdict.reason in (WRONG_WITHOUT, NOTHING_WITHOUT) for verdict in found.passes[:-1])
 
 
 def test_a_wrong_answer_in_compare_leaves_a_reproducer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

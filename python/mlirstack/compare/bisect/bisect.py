@@ -17,6 +17,7 @@ import torch
 from mlirstack.compare.accuracy import Answer
 from mlirstack.compare.bisect.executor import Executor, Table, Tell
 from mlirstack.compare.bisect.graph import graph_values, graph_verdict
+from mlirstack.compare.bisect.passes import left_out, one_by_one
 from mlirstack.compare.bisect.record import Culprit, write_command, write_reproducer
 from mlirstack.compare.bisect.results import (
     BY_REST,
@@ -31,7 +32,6 @@ from mlirstack.compare.bisect.results import (
 from mlirstack.compare.bisect.stored import store
 from mlirstack.compare.bisect.subject import Subject, subject_of_module
 from mlirstack.errors import WorkerLostError
-from mlirstack.frontend.import_fx import ImportFx
 from mlirstack.frontend.program import Program
 from mlirstack.ir.level import LEVELS
 from mlirstack.ir.text import module_bytecode
@@ -83,7 +83,8 @@ def bisect_dump(
     stages = list(_stage_files(request.dump, trace))
     route = trace["route"] or ("tosa" if any(s.name == "tosa" for s in stages) else "linalg")
     table = Table(route, request.program.level)
-    plain = plain_stages(target.pipeline(route, request.program.level))
+    pipeline = target.pipeline(route, request.program.level)
+    plain = plain_stages(pipeline)
     verdicts = tuple(_verdicts(request, subject, stages, target, plain, table, executor, tell))
     wrong, suspects = first_wrong(verdicts)
     if wrong is not None:
@@ -105,12 +106,15 @@ def bisect_dump(
         return found
     at = [stage.name for stage in stages].index(wrong)
     culprit: Culprit | None = Culprit(stages[at].file, EMPTY_PIPELINE)  # what the user gave is wrong as it is
+    by_passes = wrong not in request.overridden and at > 0
     if found[wrong].how == BY_REST:
-        culprit = _beyond_the_plain_path(found, stages, at, request, target)
+        culprit = _beyond_the_plain_path(found, stages, at, request, pipeline)
+        found = left_out(found, stages[at - 1], pipeline, executor, table, tell) if by_passes else found
     elif wrong not in plain:
         culprit = None
-    elif wrong not in request.overridden and at > 0:
-        found, culprit = _narrowed(found, stages[at - 1], executor, request, target, tell)
+    elif by_passes:
+        stage = pipeline.stages[pipeline.index(wrong)]
+        found, culprit = one_by_one(found, stages[at - 1], stage, executor, request.program, tell)
     if reproducers is not None and culprit is not None and found[wrong].status != "timeout":
         found = replace(found, reproducer=write_reproducer(reproducers, found, culprit, subject))
     elif reproducers is not None and request.origin:
@@ -199,7 +203,7 @@ def _verdicts(
 
 
 def _beyond_the_plain_path(
-    found: Bisection, stages: Sequence[StageFile], at: int, request: Request, target: Target
+    found: Bisection, stages: Sequence[StageFile], at: int, request: Request, pipeline: Pipeline
 ) -> Culprit | None:
     """What only its own target executes: the last module before the target's stages begin, and their passes up to there."""
     wrong = stages[at]
@@ -209,67 +213,8 @@ def _beyond_the_plain_path(
     begin = next((number for number, stage in enumerate(stages[:at]) if stage.level == "linalg"), None)
     if begin is None or request.overridden & {stage.name for stage in stages[begin + 1 : at]}:
         return None
-    pipeline = target.pipeline(found.route, request.program.level)
     between = pipeline.stages[pipeline.index(stages[begin].name) + 1 : pipeline.index(wrong.name) + 1]
     return Culprit(stages[begin].file, pipeline_text(tuple(step for stage in between for step in stage.steps)), rest)
-
-
-# ----------------------------------------------------------------------------------------------------------------- passes
-
-
-def _narrowed(
-    found: Bisection, before: StageFile, executor: Executor, request: Request, target: Target, tell: Tell
-) -> tuple[Bisection, Culprit]:
-    """Run the passes of the first wrong stage one by one on what the stage before it left."""
-    assert found.first_wrong_stage is not None
-    pipeline = target.pipeline(found.route, request.program.level)
-    stage = pipeline.stages[pipeline.index(found.first_wrong_stage)]
-    verdicts: list[Verdict] = []
-    file = before.file
-    # Until a pass is found it is the stage as a whole, or for the first stage the module as it is.
-    culprit = Culprit(file, stage.text()) if before.level != "fx" else None
-    for index, step in enumerate(stage.steps):
-        tell(f"{stage.name}: {step.name}")
-        output = executor.scratch / f"pass-{index:02d}.mlirbc"
-        if isinstance(step, ImportFx):  # the graph is in this process, and so is what imports it
-            output.write_bytes(module_bytecode(step.translate(request.program.payload)))
-            verdicts.append(replace(executor.verdict(step.name, output, stage.level_name), level=stage.level_name))
-            if verdicts[-1].is_wrong:
-                culprit = Culprit(output, EMPTY_PIPELINE)
-                break
-            file, culprit = output, Culprit(output, pipeline_text(stage.steps[1:]))
-            continue
-        question: dict[str, Any] = {
-            "do": "pass",
-            "target": request.target,
-            "route": found.route,
-            "from": request.program.level,
-        }
-        question |= {"stage": stage.name, "index": index, "file": str(file), "output": str(output)}
-        try:
-            answer = executor.ask({**question, "index": index})
-        except WorkerLostError as error:
-            verdicts.append(Verdict(step.name, "error", reason=f"the pass alone: {error.message}"))
-            break
-        if "error" in answer:
-            verdicts.append(Verdict(step.name, "error", reason=f"the pass alone: {answer['error']}"))
-            break
-        if answer["changed"]:
-            verdict = executor.verdict(step.name, output, stage.level_name)
-        else:
-            verdict = Verdict(step.name, "ok", reason="changes nothing") if not verdicts else _same(verdicts[-1], step.name)
-        verdicts.append(replace(verdict, level=stage.level_name))
-        if verdict.is_wrong:
-            culprit = Culprit(file, pipeline_text((step,)))
-            break
-        file = output
-    guilty, _ = first_wrong(tuple(verdicts))
-    assert culprit is not None
-    return replace(found, passes=tuple(verdicts), guilty=guilty), culprit
-
-
-def _same(before: Verdict, name: str) -> Verdict:
-    return replace(before, name=name, reason="changes nothing" if before.status == "ok" else before.reason)
 
 
 # --------------------------------------------------------------------------------------------------------------------- op

@@ -71,14 +71,15 @@ def executable_of_file(file: Path, level: str, subject: Subject) -> Executable:
     return executable_of(payload, "cpu", subject)
 
 
-def executable_by_rest(payload: Any, rest: Rest, subject: Subject) -> Executable:
-    """Lower what a stage left by the stages behind it and load it; :class:`StageError` where they cannot."""
-    return executable_of(_through(payload, rest), rest.target, subject)
+def executable_by_rest(payload: Any, rest: Rest, subject: Subject, without: tuple[str, int] | None = None) -> Executable:
+    """Lower what a stage left by the stages behind it (``without`` one step) and load it; :class:`StageError` where they
+    cannot."""
+    return executable_of(_through(payload, rest, without), rest.target, subject)
 
 
-def _through(payload: Any, rest: Rest) -> Any:
+def _through(payload: Any, rest: Rest, without: tuple[str, int] | None = None) -> Any:
     table = create_target(rest.target).pipeline(rest.route, rest.level)
-    return Runner().run(rest_of(table, rest.stage), payload)
+    return Runner().run(rest_of(table, rest.stage, without), payload)
 
 
 def _run(question: dict[str, Any], subject: Subject, tell: Tell) -> dict[str, Any]:
@@ -96,7 +97,8 @@ def _run(question: dict[str, Any], subject: Subject, tell: Tell) -> dict[str, An
 def _run_rest(question: dict[str, Any], subject: Subject, tell: Tell) -> dict[str, Any]:
     """Execute a stage's file through the stages behind it in its own table."""
     tell("lowering by the rest of the table")
-    executable = executable_by_rest(_payload(question), _rest(question), subject)
+    without = tuple(question["without"]) if question["without"] else None
+    executable = executable_by_rest(_payload(question), _rest(question), subject, without)
     tell("executing")
     return judged(subject.answer(executable), subject)
 

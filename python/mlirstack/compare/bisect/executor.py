@@ -58,9 +58,10 @@ class Executor:
         """Execute a bundle of the target and judge the answer."""
         return self._verdict(name, {"do": "bundle", "file": str(bundle)}, "artifact")
 
-    def verdict_by_rest(self, stage: StageFile, table: Table) -> Verdict:
-        """Execute what a stage left through the stages behind it, and judge the answer."""
-        return self._verdict(stage.name, {"do": "rest", **_rest(stage, table)}, BY_REST)
+    def verdict_by_rest(self, stage: StageFile, table: Table, without: tuple[str, int] | None = None) -> Verdict:
+        """Execute what a stage left through the stages behind it, and judge the answer; ``without`` a step, by its stage
+        and its number there."""
+        return self._verdict(stage.name, {"do": "rest", "without": without, **_rest(stage, table)}, BY_REST)
 
     def build_by_rest(self, stage: StageFile, table: Table, bundle: Path) -> None:
         """Write what the stages behind a stage make of it as a bundle; :class:`StageError` where they cannot."""

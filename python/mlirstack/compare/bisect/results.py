@@ -76,8 +76,9 @@ class Bisection:
 
     ``first_wrong_stage`` is the first that was executed and is wrong; ``suspects`` are that stage and those right before it
     that could not be executed, and those behind it that it was executed through and that may be to blame as well.
-    ``passes`` are those of the first wrong stage, one verdict each, where it was narrowed;
-    ``guilty`` names the first wrong one of them.  ``failure``: the lowering ended early, with this message.
+    ``passes`` are those of the first wrong stage, one verdict each, where it was narrowed, or where it is only executed
+    through others, those from it on, each with what happens without it; ``guilty`` names the wrong one of them, and
+    ``pass_note`` says more about it, or which ones stay suspect.  ``failure``: the lowering ended early, with this message.
     ``reproducer`` is a directory that 'mlirstack reproduce' and 'mlirstack reduce' read.
     """
 
@@ -90,6 +91,7 @@ class Bisection:
     suspects: tuple[str, ...] = ()
     passes: tuple[Verdict, ...] = ()
     guilty: str | None = None
+    pass_note: str | None = None
     op: OpFinding | None = None
     op_note: str | None = None
     failure: str | None = None

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from mlirstack.compare.bisect.results import RAN, Bisection, Verdict
+from mlirstack.compare.bisect.results import BY_REST, RAN, Bisection, Verdict
 from mlirstack.compare.table import plain_data
 from mlirstack.errors import UsageError
 
@@ -38,7 +38,10 @@ def print_bisection(found: Bisection, console: Console) -> None:
     """One line per stage with the growth of the error, then what was found."""
     console.print(_table(f"{found.model} → {found.target} (route {found.route}), against {found.reference}", found.stages))
     if found.passes:
-        console.print(_table(f"the passes of stage '{found.first_wrong_stage}', one by one", found.passes, "pass"))
+        wrong = found.first_wrong_stage or ""
+        in_turn = found[wrong].how == BY_REST
+        title = f"the passes from stage '{wrong}' on, each left out in turn" if in_turn else f"the passes of stage '{wrong}'"
+        console.print(_table(title if in_turn else f"{title}, one by one", found.passes, "pass"))
     for line in conclusions(found):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
 
@@ -86,8 +89,8 @@ def conclusions(found: Bisection) -> list[str]:
     others = [stage for stage in found.suspects if stage != wrong]
     if others:
         lines.append(f"  or one that cannot be executed without it: {', '.join(others)}")
-    if found.guilty:
-        lines.append(f"pass: {found.guilty}")
+    if found.guilty or found.pass_note:
+        lines.append("pass: " + ", ".join(filter(None, (found.guilty, found.pass_note))))
     if found.op:
         place = f" from {found.op.location}" if found.op.location else ""
         proof = "with the right value in its place the answer is right" if found.op.confirmed else "not confirmed"
