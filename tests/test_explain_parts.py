@@ -22,11 +22,12 @@ from mlirstack.dynamo.explain.cost import cost_shares
 from mlirstack.dynamo.explain.doctor import categorize, decision_table, diagnose
 from mlirstack.dynamo.explain.graphs import Graph, graph_of_module, read_graph
 from mlirstack.dynamo.explain.kernels import BufferLife, GeneratedModule, read_module
-from mlirstack.dynamo.explain.optimizations import constant_folding, dead_code, fusion_of, memory_of
+from mlirstack.dynamo.explain.optimizations import Fusion, constant_folding, dead_code, fusion_of, memory_of
 from mlirstack.dynamo.explain.own_pipeline import measure_own_pipeline
 from mlirstack.dynamo.explain.recompiles import explain_guard
 from mlirstack.dynamo.explain.request import Request, checked_shapes
 from mlirstack.dynamo.explain.shape_lab import inputs_of_shapes, shape_lab
+from mlirstack.dynamo.explain.triton_code import code_of
 from mlirstack.errors import UsageError
 from mlirstack.frontend.export import export
 
@@ -140,6 +141,55 @@ def call(args):
 '''
     found = read_module(code, "0/0", read_graph(text, "post-grad", "0/0"), {})
     assert [kernel.bytes for kernel in found.kernels] == [128 + 32 + 64, 32 + 32]
+
+
+def test_result_of_a_library_call_is_that_of_its_own_op() -> None:
+    """Not of a view of its operand that the trace counts in; ops have no namespace, whose ever it is."""
+    text = """
+class G(torch.nn.Module):
+    def forward(self, arg0_1: "f32[4, 8][8, 1]cpu"):
+        view: "f32[32][1]cpu" = torch.ops.aten.reshape.default(arg0_1, [32])
+        pick: "f32[4][1]cpu" = torch.ops.mylib.pick.default(view)
+        return (pick,)
+"""
+    code = """
+def call(args):
+    arg0_1, = args
+    # [Provenance debug handles] torch.ops.mylib.pick.default:1
+    buf0 = torch.ops.mylib.pick.default(arg0_1)
+    return (buf0, )
+"""
+    graph = read_graph(text, "post-grad", "0/0")
+    found = read_module(code, "0/0", graph, {"torch.ops.mylib.pick.default:1": ("view", "pick")})
+    assert [(kernel.fused_ops, kernel.bytes) for kernel in found.kernels] == [(("reshape", "pick"), 128 + 16)]
+    assert read_module(code, "0/0", graph, {}).kernels[0].fused_ops == ("pick",)
+
+
+def test_triton_code_is_read() -> None:
+    """Ops in the order of the comment (the kernel's name lists them by the alphabet), also with a stream fetched between
+    comment and call; a kernel that nobody calls by its name has none."""
+    text = """
+class G(torch.nn.Module):
+    def forward(self, arg0_1: "f32[4, 8][8, 1]cuda:0"):
+        relu: "f32[4, 8][8, 1]cuda:0" = torch.ops.aten.relu.default(arg0_1)
+        mul: "f32[4, 8][8, 1]cuda:0" = torch.ops.aten.mul.Tensor(relu, 2);  relu = None
+        return (mul,)
+"""
+    code = """
+triton_poi_fused_mul_relu_0 = async_compile.triton('triton_poi_fused_mul_relu_0', 'def …')
+def call(args):
+    arg0_1, = args
+    with torch.cuda._DeviceGuard(0):
+        buf0 = empty_strided_cuda((4, 8), (8, 1), torch.float32)
+        # Topologically Sorted Source Nodes: [relu, mul], Original ATen: [aten.relu, aten.mul]
+        raw_stream0 = get_raw_stream(0)
+        triton_poi_fused_mul_relu_0.run(arg0_1, buf0, 32, stream=raw_stream0)
+    return (buf0, )
+"""
+    kernels = [{"name": name, "source": "def …", "ptx": ".version 8.4"} for name in ("triton_poi_fused_mul_relu_0", "other")]
+    found = code_of({"code": code, "graph": text, "kernels": kernels})
+    assert [(one.fused_ops, one.bytes) for one in found.kernels] == [(("relu", "mul"), 128 + 128), ((), None)]
+    assert found.fusion == Fusion(kernels_without=2, kernels_with=1, bytes_without=4 * 128, bytes_with=2 * 128)
 
 
 def test_memory_of_a_view() -> None:

@@ -60,6 +60,12 @@ class TensorType:
         return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
 
 
+def bare_op(target: str) -> str:
+    """The name of an op without its namespace and its overload; ``target`` without "torch.ops."."""
+    parts = target.split(".")
+    return parts[1] if len(parts) > 2 and parts[0] != "torch" else parts[-1]
+
+
 @dataclass(frozen=True)
 class Node:
     """One node: ``target`` is the op ("aten.add.Tensor", "input" for a placeholder), ``text`` its expression."""
@@ -74,9 +80,8 @@ class Node:
 
     @property
     def op(self) -> str:
-        """The op's bare name: "add" for "aten.add.Tensor"."""
-        parts = self.target.split(".")
-        return parts[1] if parts[0] in ("aten", "prims", "higher_order") and len(parts) > 1 else parts[-1]
+        """The op's bare name: "add" for "aten.add.Tensor", "linear" for "torch._C._nn.linear"."""
+        return bare_op(self.target)
 
     @property
     def is_input(self) -> bool:

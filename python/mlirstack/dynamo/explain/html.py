@@ -57,6 +57,7 @@ def as_html(found: Explanation) -> str:
     environment.filters.update(
         size=wording.size,
         duration=wording.duration,
+        fusion=wording.fusion_sentence,
         share=wording.share,
         base=lambda file: Path(file).name,
         code=_code,

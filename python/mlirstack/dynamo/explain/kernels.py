@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from mlirstack.dynamo.explain.graphs import Graph, Node, TensorType, graphs_of
+from mlirstack.dynamo.explain.graphs import Graph, Node, TensorType, bare_op, graphs_of
 from mlirstack.dynamo.explain.trace import Trace
 
 _AOT_ID = re.compile(r"# AOT ID: \['(\d+)_(\w+)'\]")
@@ -27,8 +27,7 @@ _DTYPES = {
     "int8": "i8", "uint8": "u8", "bool": "b8", "complex64": "c64", "complex128": "c128",
 }  # fmt: skip
 _NO_KERNEL = frozenset({
-    "assert_size_stride", "assert_alignment", "reinterpret_tensor", "args.clear", "get_raw_stream", "torch.cuda.set_device",
-    "alloc_from_pool",
+    "assert_size_stride", "assert_alignment", "reinterpret_tensor", "args.clear", "torch.cuda.set_device", "alloc_from_pool",
 })  # fmt: skip
 
 
@@ -175,6 +174,8 @@ class _CallReader:
     previous_line: int = 0
 
     def statement(self, statement: ast.stmt) -> None:
+        if "get_raw_stream(" in self.lines[statement.lineno - 1]:
+            return  # stands between a kernel's comment and its call
         if isinstance(statement, ast.Assign):
             self._assign(statement)
         elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
@@ -244,7 +245,7 @@ class _CallReader:
         nodes = self._nodes(name, comments)
         ops = self._ops(name, nodes, comments)
         for result in results:
-            node = self._result_node(nodes, ops)
+            node = self._result_node(_library_op(name), nodes)
             parts = _parts(self.graph, node) if self.graph and node else {}
             self.buffers[result] = _Buffer(node.type if node else None, len(self.kernels), root=result, parts=parts)
         moved = self._bytes(call, results, source)
@@ -271,21 +272,19 @@ class _CallReader:
             return tuple(known[node].op if node in known else node for node in nodes)
         listed = _SUFFIX.match(name)
         if not listed:  # the comment above a library call also names what was fused into its operands
-            parts = name.split(".")
-            return (parts[3] if name.startswith("torch.ops.") and len(parts) > 3 else parts[-1],)
+            return (_library_op(name),)
         for line in comments:
             original = _ORIGINAL.search(line)
             if original and original[1]:
                 return tuple(part.strip().partition(".")[2] or part.strip() for part in original[1].split(","))
         return _split_ops(listed[1])
 
-    def _result_node(self, nodes: tuple[str, ...], ops: tuple[str, ...]) -> Node | None:
-        """The node of the graph that a library call's result is: the first that it can be."""
+    def _result_node(self, op: str, nodes: tuple[str, ...]) -> Node | None:
+        """The node of the graph that the result of a call of ``op`` is: the first that it can be."""
         if self.graph is None:
             return None
         named = [self.graph.by_name[name] for name in nodes if name in self.graph.by_name]
-        candidates = named or [node for node in self.graph.computing if node.op in ops]
-        return next(iter(candidates), None)
+        return next((node for node in named or self.graph.computing if node.op == op), None)
 
     def _bytes(self, call: ast.Call, results: tuple[str, ...], source: str) -> int | None:
         total = 0
@@ -304,6 +303,11 @@ class _CallReader:
                 return None
             total += size * (2 if index < in_place else 1)
         return total
+
+
+def _library_op(name: str) -> str:
+    """The op of a kernel that Inductor did not write: "mm" of "extern_kernels.mm" and of "torch.ops.aten.mm.default"."""
+    return bare_op(name.removeprefix("torch.ops."))
 
 
 def _parts(graph: Graph, node: Node) -> dict[int, TensorType]:

@@ -131,11 +131,17 @@ def _kernel_table(found: Explanation) -> Table:
     table = Table("kernel", "kind", "phase", "ops in it", "bytes moved", "lines")
     for kernel in found.kernels[:_KERNELS]:
         lines = ", ".join(f"{Path(file).name}:{line}" for file, line in kernel.lines)
-        name = kernel.name if len(kernel.name) < 44 else kernel.name[:40] + "…"
-        table.add_row(name, kernel.kind, kernel.phase, ", ".join(kernel.fused_ops), size(kernel.bytes), escape(lines))
+        table.add_row(
+            _name(kernel.name), kernel.kind, kernel.phase, ", ".join(kernel.fused_ops), size(kernel.bytes), escape(lines)
+        )
     if len(found.kernels) > _KERNELS:
         table.caption = f"and {len(found.kernels) - _KERNELS} more (--json has all)"
     return table
+
+
+def _name(kernel: str) -> str:
+    """A kernel's name, which may list dozens of ops, cut to what a table has room for."""
+    return kernel if len(kernel) < 44 else kernel[:40] + "…"
 
 
 def _optimization_table(found: Optimizations, own: OwnPipeline | None) -> Table:
@@ -229,10 +235,13 @@ def _triton(found: Explanation) -> RenderableType:
     assert found.triton is not None
     if found.triton.why_not:
         return Text(found.triton.why_not)
-    table = Table("kernel", f"Triton, lines ({found.triton.arch})", "PTX, lines")
+    table = Table("kernel", "ops in it", "bytes moved", f"Triton, lines ({found.triton.arch})", "PTX, lines")
     for kernel in found.triton.kernels:
         ptx = str(kernel.ptx.count("\n")) if kernel.ptx else kernel.why_no_ptx
-        table.add_row(kernel.name, str(kernel.source.count("\n")), escape(ptx))
+        lines = str(kernel.source.count("\n"))
+        table.add_row(_name(kernel.name), ", ".join(kernel.fused_ops), size(kernel.bytes), lines, escape(ptx))
+    if found.triton.fusion:
+        table.caption = f"fusion, calls of libraries included: {wording.fusion_sentence(found.triton.fusion)}"
     return table
 
 
@@ -255,6 +264,10 @@ def _sources(found: Explanation) -> Iterator[RenderableType]:
             seen.add(kernel.name)
             yield Rule(kernel.name, align="left")
             yield Syntax(kernel.source, "cpp" if kernel.kind == "c++" else "python", background_color="default")
+    for triton in found.triton.kernels if found.triton else ():
+        yield Rule(f"{triton.name}, Triton and PTX", align="left")
+        yield Syntax(triton.source.strip("\n"), "python", background_color="default")
+        yield Text(triton.ptx.strip("\n") or triton.why_no_ptx)
 
 
 def _short(file: str, line: int) -> str:

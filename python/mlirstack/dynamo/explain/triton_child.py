@@ -24,9 +24,11 @@ from torch._inductor.graph import GraphLowering
 from torch._inductor.virtualized import V
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.traceback import preserve_node_meta
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
+from mlirstack.dynamo.explain.graphs import graph_of_module
 from mlirstack.errors import UsageError
 from mlirstack.frontend.program import Program
 from mlirstack.frontend.references import load
@@ -114,8 +116,8 @@ def _pretend() -> None:
     triton_helpers.set_driver_to_gpu = lambda: None
 
 
-def answer(question: dict[str, Any], tell: Tell) -> list[dict[str, str]]:
-    """Kernels of the model's inference graph as dictionaries of :class:`~.triton_code.TritonKernel`."""
+def answer(question: dict[str, Any], tell: Tell) -> dict[str, Any]:
+    """The module that Inductor writes for the model's inference graph, that graph, and each kernel's source and PTX."""
     tell("capturing the model with torch.export")
     source = load(question["reference"], seed=question["seed"], dtype=question["dtype"])
     if isinstance(source, Program) or not isinstance(source.model, torch.nn.Module):
@@ -124,19 +126,22 @@ def answer(question: dict[str, Any], tell: Tell) -> list[dict[str, str]]:
     graph = exported.run_decompositions(select_decomp_table())
     _pretend()
     tell("Inductor")
-    code = _inductor(graph)
+    code, printed = _inductor(graph)
     tell("Triton")
-    return [_kernel(name, text) for name, text in dict(_KERNEL.findall(code)).items()]
+    kernels = [_kernel(name, text) for name, text in dict(_KERNEL.findall(code)).items()]
+    return {"code": code, "graph": printed, "kernels": kernels}
 
 
-def _inductor(exported: torch.export.ExportedProgram) -> str:
-    """The module that Inductor writes for the graph on the device."""
+def _inductor(exported: torch.export.ExportedProgram) -> tuple[str, str]:
+    """The module that Inductor writes for the graph on the device, and the graph there, printed."""
     graph = exported.graph_module
     _to_device(graph)
     arguments = [node.meta["val"] for node in graph.graph.nodes if node.op == "placeholder"]
-    with FakeTensorMode(allow_non_fake_inputs=True) as mode, torch.no_grad():
+    # Kernels are named after the ops that nodes came from, and their comments give the user's lines.
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode, torch.no_grad(), preserve_node_meta():
         inputs = [_on_device(value) for value in arguments]
-        traced = make_fx(graph, decomposition_table=select_decomp_table(), tracing_mode="real")(*inputs)
+        run = torch.fx.Interpreter(graph).run
+        traced = make_fx(run, decomposition_table=select_decomp_table(), tracing_mode="real")(*inputs)
     options = {"triton.store_cubin": False, "compile_threads": 1, "force_disable_caches": True}
     with mode, config.patch(options), V.set_fake_mode(mode):
         lowering = GraphLowering(traced, example_inputs=inputs, shape_env=None, is_inference=True)
@@ -144,7 +149,7 @@ def _inductor(exported: torch.export.ExportedProgram) -> str:
             lowering.run(*inputs)
             written = lowering.codegen()
     first = written[0] if isinstance(written, tuple) else written
-    return str(getattr(first, "value", first))
+    return str(getattr(first, "value", first)), graph_of_module(traced).text
 
 
 def _to_device(graph: torch.fx.GraphModule) -> None:

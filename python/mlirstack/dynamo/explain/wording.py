@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mlirstack.dynamo.explain.explanation import Explanation
 from mlirstack.dynamo.explain.kernels import BufferLife
-from mlirstack.dynamo.explain.optimizations import Memory
+from mlirstack.dynamo.explain.optimizations import Fusion, Memory
 from mlirstack.dynamo.explain.recompiles import Recompile
 
 STAGES = (
@@ -55,6 +55,12 @@ def summary(found: Explanation) -> str:
         count(len(found.kernels), "kernel call"),
     ]
     return ", ".join(parts) + (f"; compiling raised: {found.error}" if found.error else "")
+
+
+def fusion_sentence(found: Fusion) -> str:
+    """Kernels and bytes, without fusion and with it."""
+    moved = f"{size(found.bytes_without)} → {size(found.bytes_with)} moved"
+    return f"{found.kernels_without} → {count(found.kernels_with, 'kernel')}, {moved}"
 
 
 def stage_seconds(found: Explanation) -> tuple[float | None, float | None, float | None]:
