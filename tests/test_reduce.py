@@ -24,6 +24,7 @@ pytestmark = pytest.mark.portable
 PASSES = '''
 import os
 import signal
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,6 +54,18 @@ class BreakExp(PythonPass):
         for op in walk(module):
             if op.name == "math.exp":
                 ir.Operation.create("math.exp", results=[op.results[0].type], operands=[], ip=ir.InsertionPoint(op))
+
+
+@dataclass(frozen=True)
+class HangWhereSmaller(PythonPass):
+    """Fails on modules of at least three ops, does not end on others."""
+
+    name = "hang-where-smaller"
+
+    def apply(self, module: Any) -> None:
+        if sum(1 for _ in walk(module)) < 3:
+            time.sleep(60)
+        raise ValueError("as seeded")
 
 
 @dataclass(frozen=True)
@@ -136,6 +149,25 @@ def test_a_crash(tmp_path: Path) -> None:
     assert found.ops <= 4
     assert "arith.divf" in found.text
     assert found.outcome == Outcome("crash", "SIGSEGV", "crash-on-division")
+
+
+@pytest.mark.usefixtures("passes")
+def test_candidates_that_do_not_end_in_time_are_not_judged(tmp_path: Path) -> None:
+    file = tmp_path / "module.mlir"
+    file.write_text("func.func @f(%a: f32) -> f32 {\n %0 = math.exp %a : f32\n return %0 : f32\n}")
+    found = reduce_module(file, Task("builtin.module(hang-where-smaller)"), limit=0.7)
+    assert (found.ops, found.finished) == (3, False)
+    assert 0 < found.unjudged <= found.tries
+
+
+@pytest.mark.usefixtures("passes")
+def test_a_module_that_does_not_end_in_time_is_reduced_only_where_that_is_the_failure(tmp_path: Path) -> None:
+    file = tmp_path / "module.mlir"
+    file.write_text("func.func @f() {\n return\n}")
+    task = Task("builtin.module(hang-where-smaller)")
+    with pytest.raises(MlirstackError, match="no end within"):
+        reduce_module(file, task, limit=0.5)
+    assert reduce_module(file, task, text="no end", seconds=0.1, limit=0.5).outcome.kind == "timeout"
 
 
 @pytest.mark.usefixtures("passes")

@@ -19,7 +19,7 @@ Examples:
 
   mlirstack reduce dump/replay/05-fused.mlirbc --pipeline 'builtin.module(my-pass)' --numbers --out small.mlir
 
-Exit status: 0 reduced, 1 out of time with something still to try, 3 nothing fails.
+Exit status: 0 reduced, 1 out of time (in all, or for a candidate) with something still to try, 3 nothing fails.
 """
 
 
@@ -69,7 +69,11 @@ def reduce(
                 soft_wrap=True,
             )
             console.print(f"reduced module: {target}", markup=False, highlight=False, soft_wrap=True)
-            if not found.finished:
+            if found.unjudged:
+                judged = found.tries - found.unjudged
+                could = f"{judged or 'none'} of {found.tries} candidates could be judged"
+                console.print(f"{could}: the others did not end within {limit:g} s (--limit)")
+            elif not found.finished:
                 console.print("time ran out: more can be taken away with a larger --seconds")
         write_json(
             json_file,
@@ -77,6 +81,7 @@ def reduce(
                 "ops_before": found.ops_before,
                 "ops": found.ops,
                 "tries": found.tries,
+                "unjudged": found.unjudged,
                 "seconds": found.seconds,
                 "finished": found.finished,
                 "failure": found.outcome.text(),

@@ -29,7 +29,8 @@ Tell = Callable[[str], None]
 class Reduced:
     """What is left: ``text`` of the module, ops before and after, how it fails, tries and seconds.
 
-    ``finished``: nothing more could be taken away; otherwise time ran out.
+    ``unjudged``: tries that did not end in time, of which nothing is known.  ``finished``: nothing more can be taken away;
+    otherwise time ran out, for the whole or for some candidates.
     """
 
     text: str
@@ -37,6 +38,7 @@ class Reduced:
     ops: int
     outcome: Outcome
     tries: int
+    unjudged: int
     seconds: float
     finished: bool
 
@@ -74,14 +76,17 @@ def reduce_module(
             first = server.outcome(module)
         if first.kind in ("ok", "invalid"):
             raise MlirstackError(f"nothing fails: {first.text()}", hint="--pipeline must be what fails on the module")
+        if first.kind == "timeout" and text is None and expectation is None:  # as a slow machine would have it
+            hint = "a larger --limit; --expect 'no end' where that is the failure"
+            raise MlirstackError(f"nothing can be judged: {first.text()}", hint=hint)
         expected = expectation or Expectation.of(first, text)
         if not expected.matches(first):
             raise MlirstackError(f"it fails in another way: {first.text()}", hint=f"expected: {expected.text}")
         search = _Search(server, module, expected, scratch, started + seconds, tell)
         before = search.inventory["count"]
-        finished = True
         try:
             search.run()
+            finished = not search.unjudged
         except _OutOfTime:
             finished = False
         final = read_module(search.current, new_context())
@@ -93,7 +98,8 @@ def reduce_module(
         if not expected.matches(outcome):
             raise MlirstackError(f"the reduced module's text no longer fails: {outcome.text()}")
         count = sum(1 for _ in walk(final))
-        return Reduced(written.read_text(), before, count, outcome, search.tries, time.perf_counter() - started, finished)
+        tries, took = search.tries, time.perf_counter() - started
+        return Reduced(written.read_text(), before, count, outcome, tries, search.unjudged, took, finished)
 
 
 class _Search:
@@ -103,7 +109,7 @@ class _Search:
         self, server: Server, module: Path, expected: Expectation, scratch: Path, deadline: float, tell: Tell
     ) -> None:
         self.server, self.expected, self.scratch, self.deadline, self.tell = server, expected, scratch, deadline, tell
-        self.tries = 0
+        self.tries = self.unjudged = 0
         self.needed: set[tuple[str, str]] = set()  # attributes that an op of this name cannot be without
         self.current = scratch / f"start{module.suffix}"
         shutil.copyfile(module, self.current)
@@ -138,7 +144,9 @@ class _Search:
         output = self.scratch / f"{self.tries:05d}.mlirbc"
         self.tell(f"{self.inventory['count']} ops, {self.tries} tries: {edit['edit']}")
         try:
-            fails = self.expected.matches(self.server.outcome(self.current, edit, output))
+            outcome = self.server.outcome(self.current, edit, output)
+            fails = self.expected.matches(outcome)
+            self.unjudged += outcome.kind == "timeout" and not fails
         except MlirstackError:  # the process itself died of this candidate: it is none
             fails = False
         if not fails:
