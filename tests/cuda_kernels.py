@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from mlirstack.bindings import new_context
+from mlirstack.ir.ops import functions
 from mlirstack.ir.text import parse_module
 from mlirstack.passes.cuda.device_code import TranslateKernels
 from mlirstack.passes.cuda.nvvm import NVVM_STEPS
@@ -229,8 +230,9 @@ with ir.Context() as context:
     module = ir.Module.parse(sys.stdin.read())
     attach = "nvvm-attach-target{chip=sm_90a features=+ptx83 O=3 l=" + sys.argv[1] + "}"
     passmanager.PassManager.parse(f"builtin.module({attach},gpu-module-to-binary{{format=isa}})").run(module.operation)
-    [binary] = [op for op in module.body.operations if op.operation.name == "gpu.binary"]
-    print(gpu.ObjectAttr(binary.attributes["objects"][0]).object.decode().rstrip("\\0"))
+    binaries = [op for op in module.body.operations if op.operation.name == "gpu.binary"]
+    objects = [gpu.ObjectAttr(binary.attributes["objects"][0]).object for binary in binaries]
+    print("\\0".join(code.decode().rstrip("\\0") for code in objects), end="")
 """
 
 
@@ -239,12 +241,15 @@ def has_second_backend() -> bool:
     return importlib.util.find_spec(SECOND_BACKEND) is not None
 
 
-def second_backend_ptx(text: str) -> str:
-    """PTX of the kernels in a module at level gpu: lowered to NVVM as ever, and then by the MLIR of numba-cuda-mlir."""
+def second_backend_ptx(text: str) -> list[str]:
+    """PTX of each gpu.module of a module at level gpu: lowered to NVVM as ever, and then by the MLIR of numba-cuda-mlir."""
     module = parse_module(text, new_context())
+    with module.context:
+        for host in list(functions(module)):
+            host.operation.erase()  # its memory is the launch plan's, which it has no part in
     run_steps(NVVM_STEPS, module)
     command = [sys.executable, "-c", _SECOND_BACKEND_SCRIPT, str(libdevice())]
     source = module.operation.get_asm(assume_verified=True)  # the short form, which differs least between versions
     done = subprocess.run(command, input=source, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
-    return done.stdout
+    return done.stdout.split("\0")

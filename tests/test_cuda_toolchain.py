@@ -22,6 +22,7 @@ from cuda_kernels import (
 from mlirstack.bindings import ir, new_context
 from mlirstack.errors import BundleError, StageError
 from mlirstack.ir.text import parse_module
+from mlirstack.lowering import LowerOptions, lower_program, program_of
 from mlirstack.passes.cuda import toolkit
 from mlirstack.passes.cuda.cubin import AssembleCubin, CubinCode, assemble, parse_resources
 from mlirstack.passes.cuda.device_code import LLVM_COMMENT, PTX_COMMENT, DeviceCode, TranslateKernels
@@ -456,13 +457,29 @@ def test_a_fat_binary_holds_all_images() -> None:
 # ------------------------------------------------------------------------------------------------------------ second opinion
 
 
-@pytest.mark.skipif(not has_second_backend(), reason="numba-cuda-mlir is not installed")
+needs_second_backend = pytest.mark.skipif(not has_second_backend(), reason="numba-cuda-mlir is not installed")
+
+
+@needs_second_backend
 @pytest.mark.parametrize("element", ["f16", "bf16", "f32", "f64", "i32"])
 def test_a_second_code_generator_takes_the_same_kernels(element: str) -> None:
     """Another LLVM, from the NVVM dialect on; the assembler accepts its code, which computes with the same instructions."""
     text = kernel_module(element, operations_of(element))
-    theirs = second_backend_ptx(text)
+    [theirs] = second_backend_ptx(text)
     assert ".extern .func" not in theirs
     assert set(assemble(theirs, "sm_90a")[1]) == {"kernel"}
     name = "add.s32" if element == "i32" else f"fma.rn.{element}"
     assert name in theirs and name in compiled(text)
+
+
+@needs_second_backend
+@pytest.mark.target
+@pytest.mark.parametrize("model", ["tiny_mlp", "mlp_bf16", "transformer_encoder", "conv2d_f16", "softmax"])
+def test_a_second_code_generator_takes_the_kernels_of_a_model(model: str) -> None:
+    """Every kernel of whole models, warpgroup instructions and copy engine included."""
+    lowering = lower_program(program_of(f"zoo:{model}"), LowerOptions("cuda:sm_90a", to="gpu"))
+    text = str(lowering.payload)
+    theirs = second_backend_ptx(text)
+    assert not any(".extern .func" in ptx for ptx in theirs)
+    names = {name for ptx in theirs for name in assemble(ptx, "sm_90a")[1]}
+    assert names == set(re.findall(r"gpu\.func @(\w+)", text))
