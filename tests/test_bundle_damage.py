@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import random
 import shutil
@@ -17,6 +18,7 @@ from bundle_net import build_net, drawn_net
 
 import mlirstack as ms
 from mlirstack.bundle import files as bundle_files
+from mlirstack.bundle import manifest as bundle_manifest
 from mlirstack.bundle.manifest import GOLDEN, MANIFEST, PARAMETERS, Manifest, read_manifest, write_manifest
 from mlirstack.bundle.select import candidates, reasons
 from mlirstack.bundle.verify import VerifyReport, verify
@@ -106,6 +108,27 @@ def test_truncated_and_missing_files_are_named(copy: Path, monkeypatch: pytest.M
     (copy / PARAMETERS).write_bytes((copy / PARAMETERS).read_bytes() + b"x")
     with pytest.raises(BundleError, match=r"the manifest says \d+"):
         ms.load(copy, trust_parameters=True)
+
+
+def test_large_files_are_checked_in_chunks(built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of them by a checksum of its own; that of the whole file stands beside them, for other programs."""
+    for module in (bundle_files, bundle_manifest):
+        monkeypatch.setattr(module, "CHUNK", 100)
+    copy = Path(shutil.copytree(built, tmp_path / "copy"))
+    changed(copy, lambda manifest: dataclasses.replace(manifest, files=bundle_files.entries(copy)))
+    entry = read_manifest(copy).files[PARAMETERS]
+    whole = (copy / PARAMETERS).read_bytes()
+    assert entry.sha256 == hashlib.sha256(whole).hexdigest()
+    assert entry.chunks == tuple(hashlib.sha256(whole[at : at + 100]).hexdigest() for at in range(0, len(whole), 100))
+    assert len(entry.chunks) > 2 and verify(copy).ok
+    for position in (0, 99, 100, len(whole) - 1):
+        (copy / PARAMETERS).write_bytes(whole[:position] + bytes((whole[position] ^ 4,)) + whole[position + 1 :])
+        with pytest.raises(BundleError, match=f"damaged .* from byte {position // 100 * 100} on"):
+            ms.load(copy)
+    short = dataclasses.replace(entry, chunks=entry.chunks[:-1])
+    changed(copy, lambda manifest: dataclasses.replace(manifest, files={**manifest.files, PARAMETERS: short}))
+    with pytest.raises(BundleError, match="cannot be read"):
+        ms.load(copy)
 
 
 def test_parameters_of_another_bundle_are_refused(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,8 +12,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from mlirstack.bundle.manifest import MANIFEST, FileEntry, Manifest
+from mlirstack.bundle.manifest import CHUNK, MANIFEST, FileEntry, Manifest
 from mlirstack.errors import BundleError, UsageError
+
+_BLOCK = 1 << 20  # bytes that are read at once, into a processor's own cache
 
 
 @dataclass(frozen=True)
@@ -67,39 +69,69 @@ def written_aside(path: Path) -> Iterator[Path]:
 
 
 def entries(directory: Path) -> dict[str, FileEntry]:
-    """Every file below ``directory`` but the manifest, with size and checksum."""
+    """Every file below ``directory`` but the manifest, with size and checksums."""
     files = sorted(f for f in directory.rglob("*") if f.is_file() and f.name != MANIFEST)
-    return {f.relative_to(directory).as_posix(): FileEntry(f.stat().st_size, sha256(f)) for f in files}
+    with _hashing() as pool:
+        return {f.relative_to(directory).as_posix(): _entry(f, pool) for f in files}
 
 
 def file_problems(path: Path, manifest: Manifest, *, unread: frozenset[str] = frozenset()) -> list[FileProblem]:
     """What is missing, cut short, or damaged; of the files in ``unread`` only the size is looked at."""
-    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:  # hashing releases the GIL
-        tasks = {
-            name: pool.submit(_problem, path / name, entry, contents=name not in unread)
-            for name, entry in manifest.files.items()
-        }
-        return [FileProblem(name, reason) for name, task in tasks.items() if (reason := task.result())]
+    found = {name: _size_problem(path / name, entry) for name, entry in manifest.files.items()}
+    parts = [
+        (name, *part)
+        for name, entry in manifest.files.items()
+        if found[name] is None and name not in unread
+        for part in entry.parts()
+    ]
+    with _hashing() as pool:
+        reasons = pool.map(lambda part: _part_problem(path / part[0], *part[1:]), parts)
+        for (name, *_), reason in zip(parts, reasons, strict=True):
+            found[name] = found[name] or reason
+    return [FileProblem(name, reason) for name, reason in found.items() if reason]
 
 
-def sha256(path: Path) -> str:
-    """SHA-256 of a file's contents, in hexadecimal."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def _hashing() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(min(32, os.cpu_count() or 1))  # hashing releases the GIL
 
 
-def _problem(file: Path, entry: FileEntry, *, contents: bool) -> str | None:
+def _entry(file: Path, pool: ThreadPoolExecutor) -> FileEntry:
+    size = file.stat().st_size
+    whole = pool.submit(_sha256, file, 0, size)
+    firsts = range(0, size, CHUNK) if size > CHUNK else ()
+    chunks = pool.map(lambda first: _sha256(file, first, CHUNK), firsts)
+    return FileEntry(size, whole.result(), tuple(chunks))
+
+
+def _sha256(path: Path, first: int, size: int) -> str:
+    """SHA-256 of ``size`` bytes of a file, in hexadecimal."""
+    digest, block = hashlib.sha256(), memoryview(bytearray(min(size, _BLOCK)))
+    with path.open("rb", buffering=0) as file:
+        file.seek(first)
+        while size and (count := file.readinto(block[:size])):
+            digest.update(block[:count])
+            size -= count
+    return digest.hexdigest()
+
+
+def _size_problem(file: Path, entry: FileEntry) -> str | None:
     try:
         if not file.is_file():
             return "is missing"
         size = file.stat().st_size
-        if size != entry.size:
-            return f"is damaged: it has {size} bytes, the manifest says {entry.size}"
-        if contents and (found := sha256(file)) != entry.sha256:
-            return f"is damaged (checksum differs): SHA-256 {found[:12]}…, the manifest says {entry.sha256[:12]}…"
     except OSError as error:
         return f"cannot be read: {error.strerror}"
-    return None
+    return None if size == entry.size else f"is damaged: it has {size} bytes, the manifest says {entry.size}"
+
+
+def _part_problem(file: Path, first: int, size: int, expected: str) -> str | None:
+    try:
+        found = _sha256(file, first, size)
+    except OSError as error:
+        return f"cannot be read: {error.strerror}"
+    if found == expected:
+        return None
+    return f"is damaged (checksum differs): SHA-256 {found[:12]}… from byte {first} on, the manifest says {expected[:12]}…"
 
 
 def _synchronize(directory: Path) -> None:
