@@ -91,27 +91,28 @@ def file_problems(path: Path, manifest: Manifest, *, unread: frozenset[str] = fr
     return [FileProblem(name, reason) for name, reason in found.items() if reason]
 
 
+def sha256(path: Path, first: int = 0, size: int | None = None) -> str:
+    """SHA-256 of a file, or of ``size`` bytes of it, in hexadecimal."""
+    left = path.stat().st_size - first if size is None else size
+    digest, block = hashlib.sha256(), memoryview(bytearray(min(left, _BLOCK)))
+    with path.open("rb", buffering=0) as file:
+        file.seek(first)
+        while left and (count := file.readinto(block[:left])):
+            digest.update(block[:count])
+            left -= count
+    return digest.hexdigest()
+
+
 def _hashing() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(min(32, os.cpu_count() or 1))  # hashing releases the GIL
 
 
 def _entry(file: Path, pool: ThreadPoolExecutor) -> FileEntry:
     size = file.stat().st_size
-    whole = pool.submit(_sha256, file, 0, size)
+    whole = pool.submit(sha256, file)
     firsts = range(0, size, CHUNK) if size > CHUNK else ()
-    chunks = pool.map(lambda first: _sha256(file, first, CHUNK), firsts)
+    chunks = pool.map(lambda first: sha256(file, first, CHUNK), firsts)
     return FileEntry(size, whole.result(), tuple(chunks))
-
-
-def _sha256(path: Path, first: int, size: int) -> str:
-    """SHA-256 of ``size`` bytes of a file, in hexadecimal."""
-    digest, block = hashlib.sha256(), memoryview(bytearray(min(size, _BLOCK)))
-    with path.open("rb", buffering=0) as file:
-        file.seek(first)
-        while size and (count := file.readinto(block[:size])):
-            digest.update(block[:count])
-            size -= count
-    return digest.hexdigest()
 
 
 def _size_problem(file: Path, entry: FileEntry) -> str | None:
@@ -126,7 +127,7 @@ def _size_problem(file: Path, entry: FileEntry) -> str | None:
 
 def _part_problem(file: Path, first: int, size: int, expected: str) -> str | None:
     try:
-        found = _sha256(file, first, size)
+        found = sha256(file, first, size)
     except OSError as error:
         return f"cannot be read: {error.strerror}"
     if found == expected:
