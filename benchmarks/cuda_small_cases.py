@@ -1,6 +1,6 @@
 """Small cases of every emitter, for a memory and race checker: every kernel runs once, with edges.
 
-python benchmarks/cuda_speed.py build small --group small
+python benchmarks/cuda_speed.py build small --group small      # --arch sm_80: those of older GPUs, which the driver compiles
 compute-sanitizer --tool memcheck --error-exitcode 9 python benchmarks/cuda_speed.py check small     # racecheck, synccheck
 """
 
@@ -25,12 +25,12 @@ class _Function(nn.Module):
         return self.function(*inputs)
 
 
-def _case(name: str, module: Callable[[], nn.Module], *inputs: Callable[[], Tensor]) -> Case:
+def _case(name: str, module: Callable[[], nn.Module], *inputs: Callable[[], Tensor], dtype: str = "f32") -> Case:
     def make() -> Made:
         torch.manual_seed(0)
         return module().eval(), tuple(x() for x in inputs)
 
-    return Case(f"small_{name}", "small", make, 1 << 20, 0, "f32")
+    return Case(f"small_{name}", "small", make, 1 << 20, 0, dtype)
 
 
 def _random(*shape: int, dtype: torch.dtype = _F32) -> Callable[[], Tensor]:
@@ -43,6 +43,14 @@ def _function(function: Callable[..., Tensor]) -> Callable[[], nn.Module]:
 
 def _attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return F.scaled_dot_product_attention(q, k, v, is_causal=q.size(-2) > 1, enable_gqa=q.size(1) != k.size(1))
+
+
+def _gated(x: Tensor, gate: Tensor, up: Tensor) -> Tensor:
+    return F.silu(F.linear(x, gate)) * F.linear(x, up)
+
+
+def _integers(*shape: int) -> Callable[[], Tensor]:
+    return lambda: torch.randint(-128, 128, shape, dtype=torch.int8)
 
 
 def _images() -> Tensor:
@@ -71,8 +79,21 @@ CASES: tuple[Case, ...] = (
     _case("gemm_odd", _LINEAR, *(_random(*s, dtype=_F16) for s in ((130, 67), (71, 67), (71,)))),
     _case("gemm_f32", _LINEAR, _random(65, 130), _random(33, 130), _random(33)),
     _case("gemv", _LINEAR, _random(1, 1000), _random(33, 1000), _random(33)),
+    # Factors of odd pitch are copied first: their lines padded, or turned.
+    _case("gemm_padded", _function(torch.matmul), _random(512, 515, dtype=_BF16), _random(515, 544, dtype=_BF16)),
+    _case("gemm_turned", _function(torch.matmul), _random(512, 512, dtype=_BF16), _random(512, 545, dtype=_BF16)),
+    _case("gemm_pair", _function(_gated), *(_random(*s, dtype=_BF16) for s in ((130, 264), (392, 264), (392, 264)))),
+    _case("gemm_tf32", _function(torch.matmul), _random(130, 264), _random(264, 200), dtype="tf32"),
+    _case("gemm_i8", _function(lambda x, y: torch._int_mm(x, y.t())), _integers(136, 272), _integers(208, 272)),
+    _case("gemm_batched", _function(torch.matmul), _random(3, 136, 72, dtype=_F16), _random(3, 72, 144, dtype=_F16)),
     _case("convolution", _convolution, _images),
+    _case("convolution_depthwise", lambda: nn.Conv2d(16, 16, 3, padding=1, groups=16), _random(2, 16, 15, 17)),
+    _case("pooling", lambda: nn.MaxPool2d(3, 2, 1), _random(2, 8, 15, 17)),
+    _case("scan", _function(lambda x: x.cumsum(-1)), _random(5, 300)),
+    _case("sort", _function(lambda x: x.sort(-1).values), _random(5, 65)),
+    _case("gather", _function(lambda x: torch.cat([x[:, 3:20], x[:, ::2]], 1)), _random(7, 65)),
     _case("attention_causal", _function(_attention), *[_random(1, 2, 200, 64, dtype=_F16)] * 3),
+    _case("attention_long", _function(_attention), *[_random(1, 4, 1100, 128, dtype=_BF16)] * 3),
     _case("attention_odd", _function(_attention), *[_random(1, 2, 70, 13, dtype=_F16)] * 3),
     _case("attention_f32", _function(_attention), *[_random(1, 2, 70, 40)] * 3),
     _case(
