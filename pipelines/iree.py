@@ -18,6 +18,7 @@ from mlirstack.passes.iree.compiler import PHASES
 from mlirstack.passes.iree.doubles import ExpandDoubles
 from mlirstack.passes.iree.embed import EmbedKernels
 from mlirstack.passes.iree.embedded_kernels import CheckKernels
+from mlirstack.passes.iree.factors import WidenFactors
 from mlirstack.passes.iree.phase import VMFB, IreePhase
 from mlirstack.passes.iree.regions import FormRegions
 from mlirstack.passes.iree.results import ResultSizes
@@ -27,6 +28,7 @@ from mlirstack.passes.iree.rows_embed import EmbedRows
 from mlirstack.passes.iree.split import SplitProgram
 from mlirstack.passes.iree.targets import CPU, KERNEL_ARCHITECTURES
 from mlirstack.passes.iree.tensor_maps import MakeTensorMaps
+from mlirstack.passes.native_code import host_cpu
 from mlirstack.passes.restore_locations import RestoreLocations
 from mlirstack.passes.settle_broadcasts import SettleBroadcasts
 from mlirstack.passes.share_locations import ShareLocations
@@ -63,7 +65,7 @@ def _prepared(settings: IreePhase) -> Stage:
             ChecksOutOfKernels(),
             OutputChannelsLast(),
             # Code for processors is linked with no mathematical library.
-            *((ExpandDoubles(),) if settings.backend == CPU else ()),
+            *((ExpandDoubles(), _wide_factors(settings.arch)) if settings.backend == CPU else ()),
             # What a size of 1 decides at run time; sizes that are the same have one name by then.
             Pass("resolve-shaped-type-result-dims", on="func.func"),
             Pass("canonicalize"),
@@ -78,6 +80,12 @@ def _prepared(settings: IreePhase) -> Stage:
         ),
         "the same program in the form that IREE compiles right and well",
     )
+
+
+def _wide_factors(arch: str) -> WidenFactors:
+    """What widens the factors of products that processors of ``arch`` cannot multiply as they are."""
+    has_bf16 = arch == "host" and "+avx512bf16" in host_cpu().features
+    return WidenFactors(("f16",) if has_bf16 else ("f16", "bf16"))
 
 
 def iree_rows_pipeline(name: str, route: str, level: str, settings: IreePhase) -> Pipeline:

@@ -58,6 +58,7 @@ STEPS: dict[str, str] = {
     "mlirstack-iree-rows": "mlirstack.passes.iree.rows:FormRowKernels",
     "mlirstack-iree-split": "mlirstack.passes.iree.split:SplitProgram",
     "mlirstack-iree-translate-rows": "mlirstack.passes.iree.row_code:TranslateRows",
+    "mlirstack-iree-widen-factors": "mlirstack.passes.iree.factors:WidenFactors",
     "mlirstack-iree-tensor-maps": "mlirstack.passes.iree.tensor_maps:MakeTensorMaps",
     "mlirstack-launches": "mlirstack.passes.cuda.launches:InlineLaunches",
     "mlirstack-merge-reductions": "mlirstack.passes.cuda.merge_reductions:MergeReductions",
