@@ -252,7 +252,7 @@ def freestanding_stages(cpu: str, translation: Translation, exports: PythonPass,
         bufferized,
         _loops(VectorMath(functions=("none",))),
         _llvm(1, exports),
-        Stage("llvmir", "llvmir", (translation,), "LLVM IR, before LLVM's own optimizations"),
+        Stage("llvmir", "llvmir", (DebugLines(), translation), "LLVM IR, before LLVM's own optimizations"),
         Stage("object", "object", (CompileObject(3, cpu, freestanding=True),), f"relocatable object for {cpu}"),
         ASM,
     )

@@ -14,12 +14,25 @@ pytestmark = pytest.mark.portable
 REQUIRED = 0.95
 
 
-@pytest.mark.parametrize("name", ["mlp_residual", "conv2d_same", "softmax", "sdpa_causal", "lstm_cell", "batch_norm1d"])
-def test_operations_know_their_line(name: str) -> None:
+def shares_of(name: str, target: str, to: str) -> Shares:
     model = get(name)
     program = export(model.module, model.inputs, {}, dynamic_shapes=model.dynamic_shapes, name=name)
     shares = Shares()
-    lower_program(program, LowerOptions(target="cpu", to="llvm"), [shares])
+    lower_program(program, LowerOptions(target=target, to=to), [shares])
+    return shares
+
+
+@pytest.mark.parametrize("name", ["mlp_residual", "conv2d_same", "softmax", "sdpa_causal", "lstm_cell", "batch_norm1d"])
+def test_operations_know_their_line(name: str) -> None:
+    shares = shares_of(name, "cpu", "llvm")
     stage, share = shares.least()
     assert {"torch", "linalg", "loops", "llvm"} <= shares.stages.keys()
     assert share >= REQUIRED, f"{share:.1%} at {stage}"
+
+
+@pytest.mark.target
+def test_what_iree_is_given_knows_its_lines_with_the_code_that_calls_our_kernels() -> None:
+    shares = shares_of("layer_norm", "iree-cpu", "program")
+    known, total = shares.stages["program"]
+    assert "llvm" in shares.stages and total > 20
+    assert shares.least()[1] >= REQUIRED, (shares.least(), known, total)

@@ -30,9 +30,11 @@ from mlirstack.passes.iree.executables import (
     describe_objects,
     dispatch,
     dynamic_sizes,
+    locate_kernels,
 )
 from mlirstack.passes.iree.program import unpacked_program
 from mlirstack.passes.iree.split import DESTINATIONS, NEW, OVERWRITTEN
+from mlirstack.passes.restore_locations import RestoreLocations
 from mlirstack.pipeline.step import Translation
 
 EXECUTABLE = "mlirstack_kernels"  # symbol of the executable in the program
@@ -75,7 +77,9 @@ class EmbedKernels(Translation):
                 objects.append(KernelObject(EXECUTABLE, CUDA_TARGET, file, image, tuple(exports.values()), tf32))
             for kernels in objects:
                 declare_executable(module, kernels)
+            locate_kernels(module)
             reflect(main, KERNELS, describe_objects(objects))
+        RestoreLocations().apply(module)
         return module
 
 

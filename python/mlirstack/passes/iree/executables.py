@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mlirstack.bindings import ir
+from mlirstack.ir.locations import fused_location
+from mlirstack.ir.ops import walk
 from mlirstack.passes.iree.archive import LINKED_OBJECT
 from mlirstack.passes.iree.code import describe_code
 
@@ -104,6 +106,25 @@ def declare_executable(module: Any, kernels: KernelObject) -> None:
             if kernels.dispatches:
                 ir.Module.parse(kernels.dispatches).operation.clone()
             ir.Operation.create("hal.executable.source_end")
+
+
+def locate_kernels(module: Any) -> None:
+    """Give all that stands in executables the locations of the dispatches that it is for, each kernel those of its own."""
+    dispatched: dict[str, list[Any]] = {}
+    for op in walk(module):
+        if op.name == "flow.dispatch":
+            (entry,) = ir.ArrayAttr(op.attributes["entry_points"])
+            dispatched.setdefault(ir.SymbolRefAttr(entry).value[-1], []).append(op.location)
+    context = module.context
+    everywhere = fused_location([place for places in dispatched.values() for place in places], context)
+    for executable in [op.operation for op in module.body.operations if op.operation.name == "hal.executable.source"]:
+        inside = [executable, *walk(executable)]
+        for op in inside:
+            op.location = everywhere
+        for kernel in [op for op in inside if "sym_name" in op.attributes]:
+            places = dispatched.get(ir.StringAttr(kernel.attributes["sym_name"]).value, [])
+            for op in [kernel, *walk(kernel)] if places else ():
+                op.location = fused_location(places, context)
 
 
 def _export(export: KernelExport, ordinal: int) -> Mapping[str, Any]:

@@ -21,12 +21,20 @@ from mlirstack.passes import abi, functions
 from mlirstack.passes.iree.archive import KERNELS, OBJECT_CARRIER
 from mlirstack.passes.iree.arguments import reflect
 from mlirstack.passes.iree.embed import EXECUTABLE
-from mlirstack.passes.iree.executables import KernelExport, KernelObject, declare_executable, describe_objects, dispatch
+from mlirstack.passes.iree.executables import (
+    KernelExport,
+    KernelObject,
+    declare_executable,
+    describe_objects,
+    dispatch,
+    locate_kernels,
+)
 from mlirstack.passes.iree.program import unpacked_program
 from mlirstack.passes.iree.row_code import ENTRY_PREFIX, carried_program
 from mlirstack.passes.iree.rows import ROWS
 from mlirstack.passes.iree.split import DESTINATIONS, OVERWRITTEN
 from mlirstack.passes.native_code import Disassembly, ObjectCode
+from mlirstack.passes.restore_locations import RestoreLocations
 from mlirstack.pipeline.step import Translation
 
 CPU_TARGET = '#hal.executable.target<"llvm-cpu", "embedded-elf-x86_64">'
@@ -62,7 +70,9 @@ class EmbedRows(Translation):
             objects = [_object(code.data, list(kernels.values()))] if kernels else []
             for found in objects:
                 declare_executable(module, found)
+            locate_kernels(module)
             reflect(main, KERNELS, describe_objects(objects))
+        RestoreLocations().apply(module)
         return module
 
 
