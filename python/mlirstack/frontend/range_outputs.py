@@ -25,6 +25,7 @@ _RANGES: dict[Any, Callable[..., tuple[Any, tuple[Any, ...]]]] = {
 
 def rewrite_range_outputs(module: fx.GraphModule) -> None:
     """Make such a call in ``module`` a range that is viewed in the shape of its ``out`` and copied there, in place."""
+    rewritten = False
     for node in list(calls(module)):
         rule, out = _RANGES.get(node.target), node.kwargs.get("out")
         if rule is None or not isinstance(out, fx.Node):
@@ -41,4 +42,6 @@ def rewrite_range_outputs(module: fx.GraphModule) -> None:
         # The node stays, because the signature of the program knows it by name.
         node.target, node.args, node.kwargs = aten.copy_.default, (out, shaped), {}
         node.meta["val"] = target
-    module.recompile()
+        rewritten = True
+    if rewritten:  # generating the code of a graph takes as long as tracing some of its nodes
+        module.recompile()

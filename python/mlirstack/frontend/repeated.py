@@ -13,9 +13,13 @@ from typing import Any
 
 import torch
 from torch import fx, nn
-from torch._subclasses.fake_tensor import FakeTensor
+from torch._export.verifier import TrainingIRVerifier
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.export import ExportedProgram
-from torch.export.graph_signature import InputKind
+from torch.export.exported_program import ModuleCallEntry, ModuleCallSignature
+from torch.export.graph_signature import ExportGraphSignature, InputKind, InputSpec, OutputKind, OutputSpec, TensorArgument
+from torch.fx._lazy_graph_module import _LazyGraphModule
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils import _pytree as pytree
 
 from mlirstack.frontend.graph import output_node, placeholders
@@ -36,7 +40,8 @@ def decompose(program: ExportedProgram, rules: Mapping[Any, Callable[..., Any]])
     templates = _templates(list(dict.fromkeys(kinds.values())), rules)
     if templates is None:
         return program.run_decompositions(dict(rules))
-    program.graph_module.graph = _expanded(program.graph, kinds, templates)
+    # Nobody calls the graph: its Python code is only made if it is asked for, which takes longer than writing the graph.
+    program._graph_module = _LazyGraphModule(program.graph_module, _expanded(program.graph, kinds, templates))
     return program
 
 
@@ -60,7 +65,7 @@ class _Tensor:
         return _Tensor(tuple(value.shape), value.stride(), value.dtype, value.is_conj(), value.is_neg())
 
     def example(self) -> torch.Tensor:
-        """A tensor like it, of memory that is never touched."""
+        """A tensor like it; of no memory where tensors are fake."""
         made = torch.empty_strided(self.shape, self.stride, dtype=self.dtype)
         return torch._neg_view(made) if self.is_neg else made.conj() if self.is_conj else made
 
@@ -89,11 +94,11 @@ class _Kind:
         """The tensors among the leaves, in order."""
         return [leaf for leaf in self.leaves if isinstance(leaf, _Tensor)]
 
-    def call(self, given: Iterator[torch.Tensor]) -> Any:
-        """The operator on the next tensors of ``given``."""
+    def call(self, given: Iterator[Any]) -> tuple[Any, dict[str, Any]]:
+        """Arguments and keyword arguments of the operator on the next tensors of ``given``, or what stands for them."""
         leaves = [next(given) if isinstance(leaf, _Tensor) else leaf.value for leaf in self.leaves]
         args, kwargs = pytree.tree_unflatten(leaves, self.spec)
-        return self.target(*args, **kwargs)
+        return tuple(args), kwargs
 
 
 @dataclass(frozen=True)
@@ -137,31 +142,58 @@ def _kind(node: fx.Node) -> _Kind | None:
     return _Kind(target, tuple(leaves), spec)
 
 
-class _Calls(nn.Module):
-    """Every kind, called once on tensors of its own."""
+def _calls(kinds: Sequence[_Kind]) -> tuple[ExportedProgram, list[pytree.TreeSpec]]:
+    """A program that calls every kind once on tensors of its own, and the tree of what each returns.
 
-    def __init__(self, kinds: Sequence[_Kind]) -> None:
-        super().__init__()
-        self.kinds = kinds
-
-    def forward(self, *tensors: torch.Tensor) -> list[Any]:
-        given = iter(tensors)
-        return [kind.call(given) for kind in self.kinds]
+    It is written as torch.export would write it, which traces it for that.
+    """
+    graph = fx.Graph()
+    given: list[fx.Node] = []
+    left: list[fx.Node] = []
+    specs: list[pytree.TreeSpec] = []
+    with FakeTensorMode(shape_env=ShapeEnv(), export=True):
+        for tensor in (tensor for kind in kinds for tensor in kind.tensors):
+            given.append(graph.placeholder(f"given_{len(given)}"))
+            given[-1].meta["val"] = tensor.example()
+        operands = iter(given)
+        for kind in kinds:
+            args, kwargs = kind.call(operands)
+            call = graph.call_function(kind.target, args, kwargs)
+            values = fx.map_arg((args, kwargs), lambda node: node.meta["val"])
+            call.meta["val"] = kind.target(*values[0], **values[1])
+            leaves, spec = pytree.tree_flatten(call.meta["val"])
+            parts = (
+                [call] if spec.is_leaf() else [graph.call_function(operator.getitem, (call, i)) for i in range(len(leaves))]
+            )
+            for part, value in zip(parts, leaves, strict=True):
+                part.meta["val"] = value
+            left += parts
+            specs.append(spec)
+    graph.output(tuple(left))
+    signature = ExportGraphSignature(
+        [InputSpec(InputKind.USER_INPUT, TensorArgument(node.name), None) for node in given],
+        [OutputSpec(OutputKind.USER_OUTPUT, TensorArgument(node.name), None) for node in left],
+    )
+    in_spec = pytree.tree_structure((tuple(range(len(given))), {}))
+    call_signature = ModuleCallSignature([], [], in_spec, pytree.tree_structure(tuple(range(len(left)))))
+    program = ExportedProgram(
+        nn.Module(), graph, signature, {}, {}, [ModuleCallEntry("", call_signature)], verifiers=[TrainingIRVerifier]
+    )
+    return program, specs
 
 
 def _templates(kinds: Sequence[_Kind], rules: Mapping[Any, Callable[..., Any]]) -> dict[_Kind, _Template] | None:
     """The decomposition of each kind; None where one needs a constant of its own."""
-    examples = tuple(tensor.example() for kind in kinds for tensor in kind.tensors)
-    exported = torch.export.export(_Calls(kinds), examples, strict=False).run_decompositions(dict(rules))
+    program, specs = _calls(kinds)
+    exported = program.run_decompositions(dict(rules))
     if any(spec.kind is not InputKind.USER_INPUT for spec in exported.graph_signature.input_specs):
         return None
     given = iter(placeholders(exported.graph))
     inputs = {kind: [next(given) for _ in kind.tensors] for kind in kinds}
     left = iter(output_node(exported.graph).args[0])  # type: ignore[arg-type]
-    assert exported.call_spec.out_spec is not None
     position = {node: number for number, node in enumerate(exported.graph.nodes)}
     templates: dict[_Kind, _Template] = {}
-    for kind, spec in zip(kinds, exported.call_spec.out_spec.children(), strict=True):
+    for kind, spec in zip(kinds, specs, strict=True):
         outputs = [next(left) for _ in range(spec.num_leaves)]
         nodes = sorted(_between(inputs[kind], outputs), key=position.__getitem__)
         templates[kind] = _Template(inputs[kind], nodes, outputs, spec)

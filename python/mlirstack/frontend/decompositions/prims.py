@@ -29,12 +29,12 @@ def rewrite_prim_views(module: fx.GraphModule) -> None:
     for child in module.modules():
         if not isinstance(child, fx.GraphModule):
             continue
-        for node in child.graph.nodes:
-            found = _VIEWS.get(node.target)
-            if found is not None:
-                node.target, arguments = found
-                node.args, node.kwargs = arguments(*node.args, **node.kwargs), {}
-        child.recompile()
+        views = [node for node in child.graph.nodes if node.target in _VIEWS]
+        for node in views:
+            node.target, arguments = _VIEWS[node.target]
+            node.args, node.kwargs = arguments(*node.args, **node.kwargs), {}
+        if views:
+            child.recompile()
 
 
 def add_prim_decompositions(table: dict[Any, Decomposition]) -> None:
