@@ -243,6 +243,8 @@ class _CallReader:
             return  # a helper of the generated module
         comments = self.lines[self.previous_line : line - 1]
         nodes = self._nodes(name, comments)
+        if kind == "library":  # torch also names what its operands were made of
+            nodes = self._own_node(_library_op(name), nodes) or nodes
         ops = self._ops(name, nodes, comments)
         for result in results:
             node = self._result_node(_library_op(name), nodes)
@@ -265,11 +267,17 @@ class _CallReader:
                 return tuple(sorted(self.mapping[handle], key=lambda node: order.get(node, len(order))))
         return ()
 
+    def _own_node(self, op: str, nodes: tuple[str, ...]) -> tuple[str, ...]:
+        """The last of ``nodes`` that is an ``op``; none if none is."""
+        known = self.graph.by_name if self.graph else {}
+        return tuple(node for node in nodes if node in known and known[node].op == op)[-1:]
+
     def _ops(self, name: str, nodes: tuple[str, ...], comments: list[str]) -> tuple[str, ...]:
         """Of the mapping, else of the comment, else of the name of the kernel, which lists its ops once each."""
         known = self.graph.by_name if self.graph else {}
         if nodes:
-            return tuple(known[node].op if node in known else node for node in nodes)
+            ops = (known[node].op if node in known else node for node in nodes)
+            return tuple(op for op in ops if op != "input") or ("copy",)  # of inputs, into another layout
         listed = _SUFFIX.match(name)
         if not listed:  # the comment above a library call also names what was fused into its operands
             return (_library_op(name),)

@@ -20,6 +20,7 @@ from torch._dynamo import device_interface
 from torch._inductor import config
 from torch._inductor.debug import DebugContext
 from torch._inductor.decomposition import select_decomp_table
+from torch._inductor.fx_passes.replace_random import replace_random_passes
 from torch._inductor.graph import GraphLowering
 from torch._inductor.virtualized import V
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -144,6 +145,7 @@ def _inductor(exported: torch.export.ExportedProgram) -> tuple[str, str]:
         traced = make_fx(run, decomposition_table=select_decomp_table(), tracing_mode="real")(*inputs)
     options = {"triton.store_cubin": False, "compile_threads": 1, "force_disable_caches": True}
     with mode, config.patch(options), V.set_fake_mode(mode):
+        replace_random_passes(traced)
         lowering = GraphLowering(traced, example_inputs=inputs, shape_env=None, is_inference=True)
         with V.set_graph_handler(lowering), V.set_debug_handler(DebugContext()):
             lowering.run(*inputs)
