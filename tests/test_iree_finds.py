@@ -82,6 +82,26 @@ def test_elements_are_picked_from_slices_and_from_constants() -> None:
     assert_as_eager(programs, x, places, target="iree-cpu")
 
 
+def _first_row_is(x: Tensor, number: float) -> Tensor:
+    x = x.clone()
+    x[0] = number
+    return x
+
+
+def test_sums_of_what_turns_out_to_be_constant() -> None:
+    """IREE's vector code added a number once where it is to be added for every element."""
+    programs = {
+        "x % 1": lambda i, x: (i % 1 + 2).sum((1, 3)),
+        "times zero": lambda i, x: (i * 0 + 3).float().sum(3),
+        "product": lambda i, x: ((i & 0) | 3).prod(3),
+        "difference": lambda i, x: (i - i + 5).sum((1, 3)),
+        "the only row": lambda i, x: _first_row_is(x.relu(), 7.0).sum((1, 3)),
+        "known": lambda i, x: (torch.full((3, 4, 2), 7.0) * 2).sum((0, 2)),
+    }
+    x = torch.randn(1, 3, 4, 2, generator=torch.Generator().manual_seed(0))
+    assert_as_eager(programs, torch.arange(24).reshape(1, 3, 4, 2), x, route="linalg", target="iree-cpu")
+
+
 class Distances(nn.Module):
     """Squared distances between all pairs of rows."""
 

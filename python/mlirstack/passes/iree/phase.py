@@ -18,6 +18,7 @@ from mlirstack.passes.iree.arguments import (
     parameters_to_globals,
 )
 from mlirstack.passes.iree.compiler import PHASES, CompilerRun, linked_files, run_compiler, source_of
+from mlirstack.passes.iree.constants import hold_constant_addends
 from mlirstack.passes.iree.gathers import hold_gathered_values
 from mlirstack.passes.iree.late_checks import checks_to_results
 from mlirstack.passes.iree.readings import hold_shared_results
@@ -97,6 +98,7 @@ class IreePhase(Translation):
             pass_results(module)
         hold_shared_results(module)
         hold_gathered_values(module)
+        hold_constant_addends(module)
         describe_device(module, device_attribute(self.backend, self.arch))
         return module_bytecode(module)
 
