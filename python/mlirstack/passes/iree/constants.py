@@ -1,7 +1,7 @@
 """Sums of what turns out to be constant, held apart from it when a program is handed to IREE.
 
-IREE 3.13 computes elementwise ops within the reduction that reads them, and folds them there.  Where nothing is left of them
-but a number (``x % 1 + 3``, or ``x[0] = 7`` where there is one row), its vector code adds the number once for a whole vector.
+IREE 3.13 computes elementwise ops within the reduction that reads them, and folds them there.  Where nothing but a number is
+left of them (``x % 1 + 3``, or ``x[0] = 7`` where there is one row), its vector code adds it once for a whole vector.
 Numbers are followed here as its folding follows them; where it is unclear they count as constant, which costs a copy.
 """
 
