@@ -21,6 +21,7 @@ from mlirstack.bundle.store import BundleInfo, write_bundle
 from mlirstack.compare.accuracy import reference
 from mlirstack.compare.bisect import subject as subject_module
 from mlirstack.compare.bisect.bisect import Request, bisect_dump, plain_stages
+from mlirstack.compare.bisect.execute_bundle import judged
 from mlirstack.compare.bisect.executor import Executor, Table
 from mlirstack.compare.bisect.ops import relative_distance
 from mlirstack.compare.bisect.passes import NOTHING_WITHOUT, RIGHT_WITHOUT, WRONG_WITHOUT
@@ -37,6 +38,7 @@ from mlirstack.pipelines.reference import reference_pipeline
 from mlirstack.reduce.replay import replay
 from mlirstack.targets.base import Executable
 from mlirstack.targets.registry import create_target
+from mlirstack.zoo.recipe import Operation
 
 pytestmark = pytest.mark.portable
 
@@ -349,3 +351,23 @@ def test_a_subject_is_called_on_the_device_of_what_executes_it(monkeypatch: pyte
     with pytest.raises(SignatureError, match="expected cuda:1"):  # nothing is moved here: the function itself refuses
         subject.answer(Elsewhere())
     assert places == ["cuda:1", "cuda:1"]  # keyword inputs and positional ones
+
+
+class Rounded(Executable):
+    """A product of factors with 10 bits, as tensor cores see f32 where TF32 is allowed."""
+
+    def __init__(self, *, tf32: bool) -> None:
+        self.tf32 = tf32
+
+    def run(self, inputs: Sequence[Any]) -> list[Any]:
+        x = inputs[0].view(torch.int32).bitwise_and(~0x1FFF).view(torch.float32)
+        return [x @ x.T]
+
+
+def test_what_multiplies_as_tf32_is_judged_as_such() -> None:
+    inputs = (torch.randn(32, 64),)
+    module = Operation(lambda x: x @ x.T)
+    program = program_of(module, inputs)
+    subject = Subject(program.signature, program.parameters, inputs, reference(module, inputs))
+    assert judged(Rounded(tf32=True), subject)["ok"]
+    assert not judged(Rounded(tf32=False), subject)["ok"]

@@ -128,8 +128,8 @@ class Worker:
         if self._connection:
             self._connection.close()
         if self._process:
-            self._process.terminate()  # between jobs there is nothing to put away
-            self._process.join(timeout=2)
+            # One that is still loading what jobs need ends by itself after that: killed, it would leave semaphores behind.
+            self._process.join(timeout=10 if self._job is None else 2)
             if self._process.is_alive():
                 self._process.kill()
         self._process = self._connection = self._job = None

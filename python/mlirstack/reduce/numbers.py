@@ -30,16 +30,17 @@ def compared(before: Any, after: Any, task: Task) -> Outcome:
     subject: Subject | Outcome = Subject.load(Path(task.arguments)) if task.arguments else _drawn(before, task)
     if isinstance(subject, Outcome):
         return subject
-    got = _answer(after, subject, task.rest)
-    if isinstance(got, Outcome):
-        return got
-    accuracy = subject.judge(got)
+    answered = _answer(after, subject, task.rest)
+    if isinstance(answered, Outcome):
+        return answered
+    got, tf32 = answered
+    accuracy = subject.judge(got, tf32=tf32)
     worst = accuracy.worst
     if accuracy.ok or worst is None:
         return Outcome("ok", "the numbers agree", rel_l2=worst.rel_l2 if worst else 0.0)
     if not task.arguments:
         again = _answer(_filled(before, _FILLINGS[1]), subject)
-        if isinstance(again, Outcome) or not subject.judge(again).ok:
+        if isinstance(again, Outcome) or not subject.judge(again[0]).ok:
             return Outcome("invalid", "the module reads memory that it never writes")
     return Outcome("wrong", accuracy.reason or "", rel_l2=worst.rel_l2)
 
@@ -53,9 +54,10 @@ def _drawn(module: Any, task: Task) -> Subject | Outcome:
     nothing = Answer({}, "")
     inputs = drawn_inputs(program.signature, task.seed)
     subject = Subject(program.signature, {}, inputs, Reference(nothing, nothing, "as is"))
-    right = _answer(_filled(module, _FILLINGS[0]), subject)
-    if isinstance(right, Outcome):
-        return Outcome("invalid", f"before the passes: {right.message}")
+    answered = _answer(_filled(module, _FILLINGS[0]), subject)
+    if isinstance(answered, Outcome):
+        return Outcome("invalid", f"before the passes: {answered.message}")
+    right, _ = answered
     if not all(bool(leaf.isfinite().all()) for leaf in right.leaves.values() if isinstance(leaf, torch.Tensor)):
         return Outcome("invalid", "the right answer is not finite")
     return Subject(program.signature, {}, inputs, Reference(right, right, "as is"))
@@ -89,9 +91,10 @@ def _filled(module: Any, number: int) -> Any:
     return copy
 
 
-def _answer(module: Any, subject: Subject, rest: Rest | None = None) -> Answer | Outcome:
+def _answer(module: Any, subject: Subject, rest: Rest | None = None) -> tuple[Answer, bool] | Outcome:
+    """The answer, and whether f32 was multiplied as TF32; or why there is none."""
     try:
         executable = executable_by_rest(module, rest, subject) if rest else executable_of_module(module, subject)
-        return subject.answer(executable)
+        return subject.answer(executable), executable.tf32
     except MlirstackError as error:
         return Outcome("failure", f"cannot be executed: {error.message}")

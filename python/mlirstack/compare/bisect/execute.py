@@ -87,11 +87,10 @@ def _run(question: dict[str, Any], subject: Subject, tell: Tell) -> dict[str, An
     tell("lowering by the plain path")
     executable = executable_of_file(Path(question["file"]), question["level"], subject)
     tell("executing")
-    got = subject.answer(executable)
     if question.get("keep"):
-        torch.save(got, question["keep"])
+        torch.save(subject.answer(executable), question["keep"])
         return {}
-    return judged(got, subject)
+    return judged(executable, subject)
 
 
 def _run_rest(question: dict[str, Any], subject: Subject, tell: Tell) -> dict[str, Any]:
@@ -100,7 +99,7 @@ def _run_rest(question: dict[str, Any], subject: Subject, tell: Tell) -> dict[st
     without = tuple(question["without"]) if question["without"] else None
     executable = executable_by_rest(_payload(question), _rest(question), subject, without)
     tell("executing")
-    return judged(subject.answer(executable), subject)
+    return judged(executable, subject)
 
 
 def _payload(question: dict[str, Any]) -> Any:

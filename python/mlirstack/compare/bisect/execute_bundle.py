@@ -13,11 +13,11 @@ from typing import Any
 import torch
 
 from mlirstack.bundle.store import read_bundle
-from mlirstack.compare.accuracy import Answer
 from mlirstack.compare.bisect.subject import Subject
 from mlirstack.compare.bisect.symptoms import symptom
 from mlirstack.errors import DeviceError, MlirstackError, TargetUnavailableError
 from mlirstack.supervised import Tell, serve
+from mlirstack.targets.base import Executable
 from mlirstack.targets.registry import create_target
 
 Asked = Callable[[dict[str, Any], Subject, Tell], Any]
@@ -46,9 +46,10 @@ def serve_questions(asked: Mapping[str, Asked]) -> None:
     serve(answer)
 
 
-def judged(got: Answer, subject: Subject) -> dict[str, Any]:
-    """The verdict on an answer as plain data."""
-    accuracy = subject.judge(got)
+def judged(executable: Executable, subject: Subject) -> dict[str, Any]:
+    """The verdict on the answer of an executable as plain data."""
+    got = subject.answer(executable)
+    accuracy = subject.judge(got, tf32=executable.tf32)
     worst = accuracy.worst
     return {
         "ok": accuracy.ok,
@@ -65,7 +66,7 @@ def run_bundle(question: dict[str, Any], subject: Subject, tell: Tell) -> dict[s
     bundle = read_bundle(Path(question["file"]), subject.parameters)
     executable = create_target(question["target"]).load(bundle.artifact, subject.signature, subject.parameters)
     tell("executing")
-    return judged(subject.answer(executable), subject)
+    return judged(executable, subject)
 
 
 if __name__ == "__main__":

@@ -52,7 +52,7 @@ class _Recorder(fx.Interpreter):
 
 def graph_verdict(name: str, program: Program, subject: Subject) -> Verdict:
     """The verdict on the graph."""
-    answer = judged(subject.answer(GraphExecutable(program)), subject)
+    answer = judged(GraphExecutable(program), subject)
     ok = answer.pop("ok")
     return Verdict(name, "ok" if ok else "wrong", how="eager", **answer)
 

@@ -42,9 +42,9 @@ class Subject:
             for name, tensor in kept.items():
                 self.parameters[name].copy_(tensor)
 
-    def judge(self, answer: Answer) -> Accuracy:
-        """The verdict on an answer."""
-        return compare_answers(answer, self.expected)
+    def judge(self, answer: Answer, *, tf32: bool = False) -> Accuracy:
+        """The verdict on an answer; ``tf32``: of an executable that multiplies f32 as TF32."""
+        return compare_answers(answer, self.expected, tf32=tf32)
 
     def leaves(self) -> list[Any]:
         """The inputs as :meth:`Executable.run` takes them: one value per argument of kind "input"."""
