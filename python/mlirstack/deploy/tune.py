@@ -29,7 +29,7 @@ _SETS: Mapping[str, tuple[Mapping[str, str], ...]] = {
         {"data-tiling": "false"},
         {"ukernels": "all"},
         {"opt-level": "O2"},
-        {"ukernels": "default"},
+        {"ukernels": "none"},
         {"data-tiling": "false", "opt-level": "O2"},
     ),
     "iree-cuda": ({}, {"opt-level": "O2"}, {"opt-level": "O1"}),

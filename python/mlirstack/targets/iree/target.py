@@ -44,7 +44,6 @@ MODULE = "module.vmfb"
 RUNTIME = "iree-base-runtime"
 COMPILER = "iree-base-compiler"
 _OWN_NEED = X86_LEVELS["x86-64-v3"]  # instructions that our own kernels for processors rely on
-_UKERNELS_NEED = "avx512_bf16"
 
 
 class IreeTarget(Target):
@@ -169,14 +168,9 @@ class IreeCpuTarget(IreeTarget):
         self.kernels = _one_of(self, "kernels", ("own", "iree"))
 
     def _phase(self) -> IreePhase:
-        """IREE's inner loops of products only where each dtype has one.
-
-        In place of those that are missing, scalar code runs: products of bfloat16 without instructions for it take 50 times
-        as long as with the code that is generated otherwise, all products of ``generic`` 10 times.  Else the two are equal.
-        """
+        """Products of ``generic`` without IREE's inner loops, which are scalar code there and take ten times as long."""
         phase = super()._phase()
-        have_all = self.arch == "host" and _UKERNELS_NEED in known_machine_features()
-        return phase if have_all or "ukernels" in self.given else replace(phase, ukernels="none")
+        return replace(phase, ukernels="none") if self.arch == "generic" and "ukernels" not in self.given else phase
 
     def pipeline(self, route: str, level: str) -> Pipeline:
         """With our kernels, the stages of target ``cpu`` from linalg to an object stand in between."""
