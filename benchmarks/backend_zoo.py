@@ -87,8 +87,11 @@ def _gradients_agree(task: Task) -> tuple[bool | None, str | None]:
     expected = reference(model.module, model.inputs, _gradients)
     if not expected.eager.leaves:
         return None, None
-    model.module.to(task.device).compile(backend=mlirstack)
-    accuracy = compare_answers(_gradients(model.module, moved(model.inputs, task.device)), expected)
+    before = len(graphs())
+    compiled = torch.compile(model.module.to(task.device), backend=mlirstack)
+    accuracy = compare_answers(_gradients(compiled, moved(model.inputs, task.device)), expected)
+    if {graph.kind for graph in graphs()[before:]} != {"forward", "backward"}:
+        return False, "no forward and backward graph reached the back end"
     return accuracy.ok, accuracy.reason
 
 
@@ -99,7 +102,8 @@ def _gradients(module: nn.Module, inputs: Sequence[Any]) -> Answer:
     parts = [torch.view_as_real(tensor) if tensor.is_complex() else tensor for tensor in tensors]
     if parts:
         torch.stack([part.square().sum(dtype=torch.float64) for part in parts]).sum().backward()
-    found = {name: parameter.grad.cpu() for name, parameter in module.named_parameters() if parameter.grad is not None}
+    parameters = getattr(module, "_orig_mod", module).named_parameters()
+    found = {name: parameter.grad.cpu() for name, parameter in parameters if parameter.grad is not None}
     return Answer(found, " ".join(found))
 
 
