@@ -49,6 +49,7 @@ from mlirstack.targets.registry import create_target
 # What the plain path takes to this machine's code.
 PLAIN_LEVELS = ("torch", "tosa", "linalg", "vector", "buffer", "scf", "llvm")
 NATIVE_LEVELS = ("llvmir", "object")  # of a table that ends in an object for this machine
+TENSOR_LEVELS = ("tosa", "linalg", "vector")  # where values of ops can be compared
 
 
 @dataclass(frozen=True)
@@ -231,17 +232,17 @@ def _with_op(
 ) -> Bisection:
     """The first op of the wrong stage whose value neither the stage before it nor the exported graph has."""
     stage = stages[at]
-    if stage.level not in ("tosa", "linalg", "vector"):
+    by_kernel = found[stage.name].how == BY_REST and LEVELS[stage.level].is_module
+    if stage.level not in TENSOR_LEVELS and not by_kernel:
         return replace(found, op_note=f"values can be compared on tensors; stage '{stage.name}' has none")
-    tell(f"{stage.name}: values of ops")
-    right = next((s for s in reversed(stages[:at]) if s.level in ("tosa", "linalg", "vector")), None)
-    values = ""
-    if request.program.level == "fx":
-        values = str(executor.scratch / "values.pt")
-        torch.save(graph_values(request.program, subject), values)
-    question = {"do": "op", "values": values, "right": str(right.file) if right else "", "wrong": str(stage.file)}
+    tell(f"{stage.name}: {'kernels' if by_kernel else 'values of ops'}")
     try:
-        answer = executor.ask(question)
+        if by_kernel:
+            table = Table(found.route, request.program.level)
+            overridden = stage.name in request.overridden
+            answer = executor.first_wrong_kernel(stage, stages[at - 1], table, overridden=overridden)
+        else:
+            answer = executor.ask(_question_of_values(stages, at, executor, request, subject))
     except WorkerLostError as error:
         return replace(found, op_note=f"comparing values: {error.message}")
     if "error" in answer:
@@ -249,3 +250,14 @@ def _with_op(
     if answer["found"] is None:
         return replace(found, op_note=answer["note"])
     return replace(found, op=OpFinding(stage.name, **answer["found"]))
+
+
+def _question_of_values(
+    stages: Sequence[StageFile], at: int, executor: Executor, request: Request, subject: Subject
+) -> dict[str, str]:
+    right = next((stage for stage in reversed(stages[:at]) if stage.level in TENSOR_LEVELS), None)
+    values = ""
+    if request.program.level == "fx":
+        values = str(executor.scratch / "values.pt")
+        torch.save(graph_values(request.program, subject), values)
+    return {"do": "op", "values": values, "right": str(right.file) if right else "", "wrong": str(stages[at].file)}

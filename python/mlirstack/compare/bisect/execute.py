@@ -5,8 +5,9 @@ Started as ``python -m mlirstack.compare.bisect.execute``; answers the questions
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -27,6 +28,10 @@ from mlirstack.supervised import Tell
 from mlirstack.targets.base import Executable
 from mlirstack.targets.registry import create_target
 from mlirstack.versions import versions
+
+if TYPE_CHECKING:
+    from mlirstack.compare.accuracy import Accuracy
+    from mlirstack.compare.bisect.kernels import Judge
 
 # Elements of all inputs and parameters from which LLVM's optimizer gains more time than it takes.
 OPTIMIZED_FROM = 1 << 17
@@ -144,5 +149,30 @@ def _op(question: dict[str, Any], subject: Subject, tell: Tell) -> Any:
     return first_wrong_op(wrong, right, values, subject, tell)
 
 
+def _kernel(question: dict[str, Any], subject: Subject, tell: Tell) -> Any:
+    """The first wrong kernel of a stage's file; ``before``: the file and the name of the stage before it, ``overridden``:
+    it was given by hand, and the passes make a right one."""
+    from mlirstack.compare.bisect.kernels import first_emitted, first_exchanged
+
+    rest = _rest(question)
+    file, name = question["before"]
+    before = read_module(Path(file), new_context())
+
+    def judge_after(stage: str) -> Judge:
+        def judge(module: Any) -> Accuracy:
+            tell("executing")
+            executable = executable_by_rest(module, replace(rest, stage=stage), subject)
+            return subject.judge(subject.answer(executable), tf32=executable.tf32)
+
+        return judge
+
+    if not question["overridden"]:
+        return first_emitted(before, judge_after(name))
+    table = create_target(rest.target).pipeline(rest.route, rest.level)
+    right = Runner().run(table.slice(first=name, last=rest.stage), before)
+    return first_exchanged(_payload(question), right, judge_after(rest.stage))
+
+
 if __name__ == "__main__":
-    serve_questions({"run": _run, "rest": _run_rest, "build": _build_rest, "bundle": run_bundle, "pass": _pass, "op": _op})
+    asked = {"run": _run, "rest": _run_rest, "build": _build_rest, "bundle": run_bundle}
+    serve_questions({**asked, "pass": _pass, "op": _op, "kernel": _kernel})

@@ -63,6 +63,11 @@ class Executor:
         and its number there."""
         return self._verdict(stage.name, {"do": "rest", "without": without, **_rest(stage, table)}, BY_REST)
 
+    def first_wrong_kernel(self, stage: StageFile, before: StageFile, table: Table, *, overridden: bool) -> Any:
+        """``found`` and ``note`` of :mod:`.kernels`; :class:`WorkerLostError` where the process ends."""
+        asked = {"do": "kernel", "before": [str(before.file), before.name], "overridden": overridden}
+        return self.ask({**asked, **_rest(stage, table), "target": self.target})
+
     def build_by_rest(self, stage: StageFile, table: Table, bundle: Path) -> None:
         """Write what the stages behind a stage make of it as a bundle; :class:`StageError` where they cannot."""
         answer = self.ask({"do": "build", **_rest(stage, table), "target": self.target, "bundle": str(bundle)})

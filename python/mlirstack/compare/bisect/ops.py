@@ -33,6 +33,7 @@ _FREE = frozenset(
 )
 _BYTES = 1 << 30  # of all values together
 _TRIALS = 24  # suspects that are tried by substitution
+_LINES = 12  # that are shown of an op
 
 
 @dataclass(frozen=True)
@@ -63,8 +64,8 @@ def first_wrong_op(
         op = _block(wrong).operations[found.op]
         fields = {
             "op": op.operation.name,
-            "text": _short(op),
-            "location": _location(op),
+            "text": shortened(_text(op).splitlines()),
+            "location": location_text(op.location),
             "rel_l2": min(errors),
             "confirmed": False,
         }
@@ -79,15 +80,19 @@ def first_wrong_op(
     return {"found": fallback, "note": None if fallback else note}
 
 
-def _location(op: Any) -> str | None:
-    line = source_line(op.location)
+def location_text(location: Any) -> str | None:
+    """The line of the user's program that a location names first; None where it names none."""
+    line = source_line(location)
     return str(line) if line and line.file != "-" else None  # "-": a line of the module's own text
 
 
-def _short(op: Any) -> str:
-    text = str(op.operation.get_asm(large_elements_limit=8, use_local_scope=True)).strip()
-    lines = text.splitlines()
-    return text if len(lines) <= 12 else "\n".join([*lines[:11], "…"])
+def _text(op: Any) -> str:
+    return str(op.operation.get_asm(large_elements_limit=8, use_local_scope=True)).strip()
+
+
+def shortened(lines: Sequence[str]) -> str:
+    """The lines as text, the first ones if there are many."""
+    return "\n".join(lines if len(lines) <= _LINES else [*lines[: _LINES - 1], "…"])
 
 
 def _block(module: Any) -> Any:

@@ -57,9 +57,9 @@ class StageFile:
 
 @dataclass(frozen=True)
 class OpFinding:
-    """The first op whose value is not the reference's.
+    """The first op whose value is not the reference's, or the first kernel that makes the answer wrong.
 
-    ``confirmed``: with the reference's value in its place, the answer is right.
+    ``confirmed``: with ``instead`` in its place, the answer is right.
     """
 
     stage: str
@@ -68,6 +68,7 @@ class OpFinding:
     location: str | None
     rel_l2: float
     confirmed: bool
+    instead: str = "the right value"
 
 
 @dataclass(frozen=True)

@@ -93,7 +93,7 @@ def conclusions(found: Bisection) -> list[str]:
         lines.append("pass: " + ", ".join(filter(None, (found.guilty, found.pass_note))))
     if found.op:
         place = f" from {found.op.location}" if found.op.location else ""
-        proof = "with the right value in its place the answer is right" if found.op.confirmed else "not confirmed"
+        proof = f"with {found.op.instead} in its place the answer is right" if found.op.confirmed else "not confirmed"
         lines.append(f"op: {found.op.op}{place}: off by {found.op.rel_l2:.1e}; {proof}")
         lines.append(found.op.text)
     if found.op_note:
