@@ -99,3 +99,13 @@ def test_a_product_that_overflows_before_its_small_factors_decides_nothing() -> 
     assert undecided(expected)[0].tolist() == [True, False]
     assert judge(expected, [torch.tensor([float("nan"), float("inf")])]).ok
     assert not judge(expected, [torch.tensor([1.0, 1.0])]).ok
+
+
+def test_subnormal_numbers_decide_nothing_where_a_target_takes_them_for_zero() -> None:
+    numbers = InputSpec("x0", (4,), "float32", literal=(1e-40, -1e-40, 2.0, -3.0))
+    expected = expect(GraphSpec((numbers,), (Call("v0", "sign", ("x0",)),), ("v0",)))
+    flushed, wrong = torch.tensor([0.0, 0.0, 1.0, -1.0]), torch.tensor([0.0, 0.0, 1.0, 1.0])
+    assert not judge(expected, [flushed]).ok
+    assert judge(expected, [flushed], flushes=True).decided == 0.5
+    assert judge(expected, [flushed], flushes=True).ok
+    assert not judge(expected, [wrong], flushes=True).ok

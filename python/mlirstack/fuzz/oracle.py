@@ -66,13 +66,16 @@ def expect(spec: GraphSpec) -> Expected:
     )
 
 
-def judge(expected: Expected, got: Sequence[Tensor]) -> Verdict:
-    """The verdict on the outputs ``got``, element by element where rounding decides."""
+def judge(expected: Expected, got: Sequence[Tensor], *, flushes: bool = False) -> Verdict:
+    """The verdict on the outputs ``got``, element by element where rounding decides.
+
+    ``flushes``: the target takes subnormal numbers for zero, and nothing that hangs on them is decided.
+    """
     if len(got) != len(expected.eager):
         return Verdict(f"{len(got)} outputs, eager has {len(expected.eager)}", 1.0)
     if all(_reason(expected, index, value, None) is None for index, value in enumerate(got)):
         return Verdict(None, 1.0)
-    unstable = undecided(expected)
+    unstable = undecided(expected, flushes=flushes)
     reasons = [_reason(expected, index, value, unstable[index]) for index, value in enumerate(got)]
     count = sum(mask.numel() for mask in unstable)
     share = 1.0 - sum(int(mask.sum()) for mask in unstable) / max(count, 1)
@@ -94,12 +97,14 @@ def _reason(expected: Expected, index: int, got: Tensor, unstable: Tensor | None
     return None if reason is None else f"{name}: {reason}"
 
 
-def undecided(expected: Expected) -> list[Tensor]:
-    """For each output, the elements on which rounding alone may decide."""
+def undecided(expected: Expected, *, flushes: bool = False) -> list[Tensor]:
+    """For each output, the elements on which rounding alone may decide; with ``flushes``, or subnormal numbers."""
     spec = expected.spec
     with _quiet():
         eager = _eager(spec)
         disturbed = [_precise(spec, eager, torch.Generator().manual_seed(number)) for number in range(_DISTURBED)]
+        if flushes:
+            disturbed.append(_precise(spec, eager, None, flushes=True))
     masks = []
     for name, own, precise, narrow in zip(
         spec.outputs, expected.eager, expected.precise, expected.narrowest, strict=True
@@ -138,24 +143,30 @@ def _eager(spec: GraphSpec) -> dict[str, Tensor]:
     return environment
 
 
-def _precise(spec: GraphSpec, eager: Mapping[str, Tensor], generator: torch.Generator | None) -> dict[str, Tensor]:
-    """All values in float64; with a generator, every inexact operation is disturbed."""
+def _precise(
+    spec: GraphSpec, eager: Mapping[str, Tensor], generator: torch.Generator | None, *, flushes: bool = False
+) -> dict[str, Tensor]:
+    """All values in float64; with a generator, every inexact operation is disturbed; with ``flushes`` there are no
+    subnormal numbers."""
     environment = {value.name: widened(eager[value.name]) for value in spec.inputs}
     usual = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)  # what quotients of integers are
     try:
         for call in spec.calls:
-            environment[call.name] = _evaluate_precisely(call, environment, eager, generator)
+            given = {name: environment[name] for name in call.operands}
+            if flushes:
+                given = {name: _flushed(value, eager[name].dtype) for name, value in given.items()}
+            result = _evaluate_precisely(call, given, eager, generator)
+            environment[call.name] = _flushed(result, eager[call.name].dtype) if flushes else result
     finally:
         torch.set_default_dtype(usual)
     return environment
 
 
 def _evaluate_precisely(
-    call: Call, environment: Mapping[str, Tensor], eager: Mapping[str, Tensor], generator: torch.Generator | None
+    call: Call, given: Mapping[str, Tensor], eager: Mapping[str, Tensor], generator: torch.Generator | None
 ) -> Tensor:
     rounding = table()[call.op].rounding
-    given = {name: environment[name] for name in call.operands}
     kind = eager[call.name].dtype
     if generator is not None and rounding == "computed":
         given = {name: _disturbed(value, eager[name].dtype, generator) for name, value in given.items()}
@@ -167,6 +178,13 @@ def _evaluate_precisely(
     if generator is not None and call.op == "product" and is_inexact(kind):
         result = torch.where(_depends_on_order(first, kind, dict(call.options)["dim"]), math.nan, result)
     return result if generator is None else _rounded(result, first, kind, rounding, generator)
+
+
+def _flushed(value: Tensor, kind: torch.dtype) -> Tensor:
+    """``value``, zero where it is subnormal as a ``kind`` that processors compute with; float16 is made wider first."""
+    if not kind.is_floating_point or kind == torch.float16:
+        return value
+    return torch.where(value.abs() < torch.finfo(kind).smallest_normal, value * 0.0, value)
 
 
 def _depends_on_order(factors: Tensor, kind: torch.dtype, dim: Any) -> Tensor:

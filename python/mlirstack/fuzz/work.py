@@ -68,7 +68,8 @@ def examine(
         return [Result(status, _reason(error))]
     results = []
     for one, got in zip(expected, answers[0], strict=True):
-        verdict = judge(one, got)
+        # IREE's runtime has the processor take subnormal numbers for zero, and has no option for it.
+        verdict = judge(one, got, flushes=target == IREE)
         results.append(Result("ok" if verdict.ok else "wrong", verdict.reason, verdict.decided))
     return results
 
