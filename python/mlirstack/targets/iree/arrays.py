@@ -12,7 +12,8 @@ import numpy as np
 
 from mlirstack.frontend.program import Signature
 from mlirstack.targets.base import ArrayExecutable
-from mlirstack.targets.iree.session import Session, allocate_copy, cuda, cuda_context, processor
+from mlirstack.targets.iree.cuda import Context, cuda
+from mlirstack.targets.iree.session import Session, allocate_copy, processor
 from mlirstack.targets.iree.views import ALIGNMENT, ELEMENT_TYPES
 
 
@@ -31,7 +32,7 @@ class IreeArrayExecutable(ArrayExecutable):
         self._parameters = parameters
         self._is_host = device == "cpu"
         self._device = processor(threads) if self._is_host else cuda(0)
-        self._enter: Callable[[], None] = (lambda: None) if self._is_host else cuda_context(0)
+        self._enter: Callable[[], None] = (lambda: None) if self._is_host else Context(0).enter
         self._session = Session(vmfb, signature, self._device, lambda name: _flat_bytes(parameters[name]))
 
     def run(self, inputs: Sequence[Any]) -> list[Any]:
@@ -51,12 +52,12 @@ class IreeArrayExecutable(ArrayExecutable):
                     value = array.ref
                 held.append(array)
             passed.append(value)
-        shapes, scratch = session.sizes(inputs, lambda: session.arguments(passed, session.no_results()))
+        shapes, scratch = session.sizes(inputs, lambda: passed)
         views = {number: self._empty(shape, session.dtypes[number]) for number, shape in shapes.items()}
         written = [view.ref for view in views.values()]
         if scratch is not None:
             written.append(self._empty((scratch,), "uint8").get_buffer().ref)
-        results = session.invoke(session.arguments(passed, written))
+        results = session.invoke(session.prepare(passed, written))
         if session.has_checks:
             session.check(self._contents(views[len(self.signature.results)], np.dtype(np.uint8)).tolist())
         return [self._taken(results, i, views.get(i)) for i in range(len(self.signature.results))]

@@ -8,6 +8,7 @@ torch's: IREE's device cannot hand out what it allocates, and would wait for the
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import iree.runtime as rt
@@ -17,8 +18,23 @@ from torch.utils.dlpack import from_dlpack
 from mlirstack.errors import TargetUnavailableError
 from mlirstack.frontend.program import Signature
 from mlirstack.targets.base import Executable
-from mlirstack.targets.iree.runtime import DLPACK_CPU, flat_bytes, importable_copy, is_importable, torch_dtype
-from mlirstack.targets.iree.session import Session, Slot, cuda, cuda_context
+from mlirstack.targets.iree.cuda import Context, cuda
+from mlirstack.targets.iree.runtime import DLPACK_CPU, dense_copy, flat_bytes, is_dense, torch_dtype
+from mlirstack.targets.iree.session import Prepared, Session, Slot
+from mlirstack.targets.iree.views import ALIGNMENT
+
+
+@dataclass(slots=True)
+class _Call:
+    """A call under way: what was prepared for it, found again by ``key``; what IREE has ``returned``; its ``results`` by
+    number as far as the caller allocates them; the memory of temporaries; what else must stay alive (``held``)."""
+
+    prepared: Prepared
+    key: tuple[int, ...]
+    returned: Any
+    results: dict[int, torch.Tensor]
+    scratch: torch.Tensor | None
+    held: list[Any]
 
 
 class IreeCudaExecutable(Executable):
@@ -46,7 +62,7 @@ class IreeCudaExecutable(Executable):
         self.signature = signature
         self.copied_inputs = self.copied_results = 0
         self._device = cuda(place.index or 0) if device_of_iree is None else device_of_iree
-        self._enter = cuda_context(place.index or 0) if device_of_iree is None else lambda: None
+        self._context = Context(place.index or 0) if device_of_iree is None else None
         self._session = Session(vmfb, signature, self._device, lambda name: flat_bytes(parameters[name]))
         # What the module takes per call, and what the user may get back, must be on the device.
         passed = {slot.name for slot in self._session.slots if slot.spec.shape is not None}
@@ -54,6 +70,7 @@ class IreeCudaExecutable(Executable):
         passed |= {m.name for m in signature.mutations if m.name is not None}
         self.parameters = {n: t.detach().to(place) if n in passed else t for n, t in parameters.items()}
         self._dtypes = [torch_dtype(dtype) for dtype in self._session.dtypes]
+        self._spare: list[torch.Tensor] = []  # memory for temporaries that no call uses
 
     @property
     def slots(self) -> Sequence[Slot]:
@@ -62,66 +79,87 @@ class IreeCudaExecutable(Executable):
 
     def run(self, inputs: Sequence[Any]) -> list[Any]:
         """Call ``@main``; :class:`RuntimeCheckError` where a run-time check of the program fails."""
-        return self.start(inputs)()
+        return self._finished(self._begun(inputs))
 
     def start(self, inputs: Sequence[Any]) -> Callable[[], list[Any]]:
         """Begin a call behind those begun before; what is returned waits for it and gives its results."""
+        call = self._begun(inputs)
+        call.held += [value.untyped_storage() for value in inputs if isinstance(value, torch.Tensor)]
+        return lambda: self._finished(call)
+
+    def _begun(self, inputs: Sequence[Any]) -> _Call:
+        """A call under way.  What a call before has prepared is used again where it passed the same memory."""
         assert self.parameters is not None
-        self._enter()
-        session, view = self._session, self._session.views.of
-        held: list[Any] = []  # memory, alive until the call is over
-        passed: list[Any] = []
-        for slot in session.slots:
+        if self._context is not None:
+            self._context.enter()
+        passed, held, key = [], [], []
+        for slot in self._session.slots:
             value = inputs[slot.position] if slot.position is not None else self.parameters[str(slot.name)]
             if slot.spec.shape is not None:
-                tensor = self._importable(value, written=slot.written)
-                held.append(tensor.untyped_storage())
-                value = view(tensor.data_ptr(), tensor.shape, slot.spec.dtype)
+                address = value.data_ptr()
+                if address % ALIGNMENT or not is_dense(value) or (slot.written and value.numel()):
+                    value = dense_copy(value)
+                    held.append(value)
+                    address = value.data_ptr()
+                key.append(address)
             passed.append(value)
-        shapes, scratch = session.sizes(inputs, lambda: session.arguments(passed, session.no_results()))
+        self.copied_inputs += len(held)
+        shapes, size = self._session.sizes(inputs, lambda: self._references(passed))
         results = {number: self._result(number, shape) for number, shape in shapes.items()}
-        written = [view(t.data_ptr(), shapes[number], session.dtypes[number]) for number, t in results.items()]
+        scratch = None if size is None else self._temporaries(size)
+        key += [tensor.data_ptr() for tensor in results.values()]
         if scratch is not None:
-            memory = torch.empty(scratch, dtype=torch.uint8, device=self._place)
-            held.append(memory)
-            written.append(session.views.buffer(memory.data_ptr(), scratch))
-        arguments = session.arguments(passed, written)
+            key.append(scratch.data_ptr())
+        found = None if self._session.varies else self._session.kept(tuple(key))
+        prepared = found or self._session.prepare(self._references(passed), self._memory(results, scratch))
         self._await_stream()
-        begun = session.begin(arguments)
+        return _Call(prepared, tuple(key), self._session.begin(prepared), results, scratch, held)
 
-        def finish() -> list[Any]:
-            begun.wait()
-            held.clear()
-            if session.has_checks:
-                session.check(results[len(self.signature.results)].tolist())
-            return [
-                results[i] if i in results else self._taken(begun.results, i) for i in range(len(self.signature.results))
-            ]
+    def _finished(self, call: _Call) -> list[Any]:
+        """The results of a call, when they are there."""
+        session, results, count = self._session, call.results, len(self.signature.results)
+        session.wait(call.prepared)
+        call.held.clear()
+        if not session.varies:
+            session.keep(call.key, call.prepared)
+            if call.scratch is not None:
+                self._spare.append(call.scratch)
+        if session.has_checks:
+            session.check(results[count].tolist())
+        return [results[i] if i in results else self._taken(call.returned, i) for i in range(count)]
 
-        return finish
+    def _references(self, passed: Sequence[Any]) -> list[Any]:
+        """Numbers, and views of tensors, as the module takes them."""
+        view, slots = self._session.views.of, self._session.slots
+        return [
+            value if slot.spec.shape is None else view(value.data_ptr(), value.shape, slot.spec.dtype)
+            for slot, value in zip(slots, passed, strict=True)
+        ]
+
+    def _memory(self, results: Mapping[int, torch.Tensor], scratch: torch.Tensor | None) -> list[Any]:
+        """Views of what the module writes to."""
+        views, dtypes = self._session.views, self._session.dtypes
+        memory = [views.of(tensor.data_ptr(), tensor.shape, dtypes[number]) for number, tensor in results.items()]
+        return memory if scratch is None else [*memory, views.buffer(scratch.data_ptr(), scratch.numel())]
 
     def _result(self, number: int, shape: tuple[int, ...]) -> torch.Tensor:
         """Memory that the module writes a result to; what tells of checks lies where the host reads it."""
         if number == len(self.signature.results):
-            return torch.empty(shape, dtype=self._dtypes[number], pin_memory=self._place.type == "cuda")
+            return torch.empty(shape, dtype=self._dtypes[number], pin_memory=self._context is not None)
         return torch.empty(shape, dtype=self._dtypes[number], device=self._place)
+
+    def _temporaries(self, size: int) -> torch.Tensor:
+        """Memory for the temporaries of a call: that of a call before, where calls need the same."""
+        try:
+            return self._spare.pop()
+        except IndexError:
+            return torch.empty(size, dtype=torch.uint8, device=self._place)
 
     def _await_stream(self) -> None:
         """Wait for torch's stream: it writes inputs, and may still use memory that was freed and is allocated again."""
-        if self._place.type == "cuda":
-            stream = torch.cuda.current_stream(self._place)
-            if not stream.query():
-                stream.synchronize()
-
-    def _importable(self, tensor: torch.Tensor, *, written: bool) -> torch.Tensor:
-        """``tensor`` itself where IREE can read it in place, else a copy."""
-        if not is_importable(tensor):
-            self.copied_inputs += 1
-            return importable_copy(tensor)
-        if written and tensor.numel():
-            self.copied_inputs += 1
-            return tensor.detach().clone()
-        return tensor
+        if self._context is not None:
+            # What torch.cuda.current_stream(index).cuda_stream is, without making an object.
+            self._context.await_stream(torch._C._cuda_getCurrentRawStream(self._place.index))
 
     def _taken(self, results: Any, number: int) -> Any:
         """A result that IREE allocated, as a tensor that owns its memory, or a number."""
@@ -130,8 +168,9 @@ class IreeCudaExecutable(Executable):
             value = results.get_variant(number)
             return bool(value) if dtype is torch.bool else value
         view = results.get_as_object(number, rt.HalBufferView)
-        self._enter()
         self.copied_results += 1
+        if self._context is not None:
+            self._context.enter()
         if self._place.type == "cpu":
             return from_dlpack(self._device.create_dlpack_capsule(view, DLPACK_CPU, 0)).view(dtype).clone()
         tensor = torch.empty(tuple(view.shape), dtype=dtype, device=self._place)

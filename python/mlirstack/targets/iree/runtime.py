@@ -57,14 +57,14 @@ class IreeExecutable(Executable):
                 held.append(tensor)
                 value = session.views.of(tensor.data_ptr(), tensor.shape, slot.spec.dtype)
             passed.append(value)
-        return self._take(session.invoke(session.arguments(passed)), held)
+        return self._take(session.invoke(session.prepare(passed)), held)
 
     def _importable(self, tensor: torch.Tensor) -> torch.Tensor:
         """``tensor`` itself where IREE can read it in place, else a copy."""
-        if is_importable(tensor):
+        if tensor.data_ptr() % ALIGNMENT == 0 and is_dense(tensor):
             return tensor
         self.copied_inputs += 1
-        return importable_copy(tensor)
+        return dense_copy(tensor)
 
     def _copied(self, tensor: torch.Tensor) -> Any:
         """A view of a new buffer of IREE's with the contents of ``tensor``, for the module to write to."""
@@ -95,13 +95,12 @@ class IreeExecutable(Executable):
         return values
 
 
-def is_importable(tensor: torch.Tensor) -> bool:
-    """May IREE read the values where they are?  It takes dense, aligned memory."""
-    aligned = tensor.data_ptr() % ALIGNMENT == 0
-    return aligned and tensor.is_contiguous() and not (tensor.is_conj() or tensor.is_neg())
+def is_dense(tensor: torch.Tensor) -> bool:
+    """Do the values lie in memory as they are, one after the other?"""
+    return tensor.is_contiguous() and not (tensor.is_conj() or tensor.is_neg())
 
 
-def importable_copy(tensor: torch.Tensor) -> torch.Tensor:
+def dense_copy(tensor: torch.Tensor) -> torch.Tensor:
     """The same values in dense, aligned memory of their own."""
     return tensor.detach().resolve_conj().resolve_neg().clone(memory_format=torch.contiguous_format)
 

@@ -6,7 +6,6 @@ GPUs take the memory of their results and temporaries as arguments too, and retu
 
 from __future__ import annotations
 
-import ctypes
 import json
 import operator
 import os
@@ -26,6 +25,7 @@ from mlirstack.passes.iree.archive import ARGUMENTS, CHECKS, PARAMETERS, RESULTS
 from mlirstack.targets.iree.views import ELEMENT_TYPES, Views
 
 MOST_SHAPES = 4096  # sets of shapes whose sizes are remembered
+MOST_PREPARED = 1024  # lists of arguments that are kept for further calls
 SPIN_SECONDS = 200e-6  # of looking for the end of a call before sleeping: to be woken takes some 20 us
 OPERATORS: Mapping[str, Callable[[int, int], int]] = {
     "+": operator.add,
@@ -58,35 +58,6 @@ def processor(threads: int) -> Any:
         raise TargetUnavailableError(f"IREE cannot create its CPU device: {first_line(error)}") from error
 
 
-@cache
-def cuda(ordinal: int) -> Any:
-    """The GPU with number ``ordinal``."""
-    try:
-        # With the other allocator (--cuda_async_allocations=false), IREE 3.13 never frees some temporaries of programs with
-        # control flow: 2.8 KB a call of a classifier with a dynamic batch.
-        driver = rt.get_driver("cuda")
-        return driver.create_device(driver.query_available_devices()[ordinal]["device_id"])
-    except (RuntimeError, ValueError, IndexError) as error:
-        raise TargetUnavailableError(
-            f"IREE cannot create the CUDA device {ordinal}: {first_line(error)}", hint="see 'mlirstack doctor'"
-        ) from error
-
-
-@cache
-def cuda_context(ordinal: int) -> Callable[[], None]:
-    """Makes the context of the GPU that of the calling thread: IREE's allocator and its queues expect that."""
-    driver = ctypes.CDLL("libcuda.so.1")
-    context = ctypes.c_void_p()
-    code = driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), ordinal)
-    if code:
-        raise TargetUnavailableError(f"the CUDA driver has no context for device {ordinal} (error {code})")
-
-    def enter() -> None:
-        driver.cuCtxSetCurrent(context)
-
-    return enter
-
-
 @dataclass(frozen=True)
 class Slot:
     """Where an argument of ``@main`` comes from: a ``position`` among the inputs, or the parameter ``name``.
@@ -116,38 +87,33 @@ class Timeline:
         self.fence.insert(self._semaphore, self._value)
 
     def wait(self) -> None:
-        """Wait for the end of the call; RuntimeError where the device has failed."""
+        """Wait for the end of the call; :class:`RuntimeCheckError` where the device fails."""
         deadline = time.perf_counter() + SPIN_SECONDS
-        while self._semaphore.query() < self._value:
-            if time.perf_counter() > deadline:
-                self.fence.wait()
-                return
-            os.sched_yield()  # lets other threads of Python run as well
-
-
-class Begun:
-    """A call that may still be running: its ``results``, and the timeline that tells when it is over (None where it is)."""
-
-    def __init__(self, results: Any, timeline: Timeline | None, spare: list[Timeline]) -> None:
-        self.results, self._timeline, self._spare = results, timeline, spare
-
-    def wait(self) -> None:
-        """Wait until the results are there; :class:`RuntimeCheckError` where the device fails."""
-        timeline, self._timeline = self._timeline, None
-        if timeline is None:
-            return
         try:
-            timeline.wait()
+            while self._semaphore.query() < self._value:
+                if time.perf_counter() > deadline:
+                    self.fence.wait()
+                    return
+                os.sched_yield()  # lets other threads of Python run as well
         except RuntimeError as error:
             raise RuntimeCheckError(f"the program stopped: {first_line(error)}") from error
-        self._spare.append(timeline)
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """All that a call of ``@main`` is given, for one call at a time; ``timeline`` tells when that is over (None: a call
+    returns when it is)."""
+
+    arguments: Any
+    timeline: Timeline | None
 
 
 class Session:
     """A loaded vmfb.  ``provide(name)`` gives the bytes of a parameter as a flat aligned array, kept alive here.
 
     ``slots`` are the arguments that a call passes; ``bound`` are the parameters that the module has taken in; ``dtypes`` are
-    those of the results, and of the bytes behind them that say which checks hold, where the module ``has_checks``.
+    those of the results, and of the bytes behind them that say which checks hold, where the module ``has_checks``.  The
+    memory that a call needs ``varies`` where shapes or numbers among its inputs do.
     """
 
     def __init__(self, vmfb: bytes, signature: Signature, device: Any, provide: Callable[[str], np.ndarray]) -> None:
@@ -173,11 +139,13 @@ class Session:
         self.dtypes = [*(result.dtype for result in signature.results), *(["uint8"] if self.has_checks else [])]
         self._is_fenced = reflection.get("iree.abi.model") == "coarse-fences"
         self._results = _Results.of(signature, json.loads(reflection.get(RESULTS, "[]")))
+        given = [spec.shape for spec in signature.arguments if spec.kind == "input"]
+        self.varies = any(shape is None or any(isinstance(size, str) for size in shape) for shape in given)
         self._scratch = module.lookup_function(reflection.get("iree.abi.transients.size", "no scratch"))
         self._known: dict[tuple[Any, ...], tuple[dict[int, tuple[int, ...]], int | None]] = {}
         self.views = Views(device)
         self._start = rt.HalFence.create_at(device.create_semaphore(0), 0)
-        self._spare: list[Timeline] = []
+        self._prepared: dict[tuple[Any, ...], Prepared] = {}
 
     def _modules(self) -> list[Any]:
         modules = [rt.create_hal_module(instance(), self.device)]
@@ -190,37 +158,85 @@ class Session:
 
     # ------------------------------------------------------------------------------------------------- memory of results
 
-    def sizes(self, inputs: Sequence[Any], arguments: Callable[[], Any]) -> tuple[dict[int, tuple[int, ...]], int | None]:
+    def sizes(
+        self, inputs: Sequence[Any], passed: Callable[[], Sequence[Any]]
+    ) -> tuple[dict[int, tuple[int, ...]], int | None]:
         """Shapes by number of the results that the caller passes memory for, and the bytes of temporaries (None: none).
 
-        ``arguments`` makes the list of a call, with :meth:`no_results` as results: the module itself says what it needs.
+        ``passed`` gives what :meth:`prepare` takes: the module itself says what memory it needs.
         """
-        key = tuple(getattr(value, "shape", value) for value in inputs) if self._results.varies else ()
+        key = tuple(getattr(value, "shape", value) for value in inputs) if self.varies else ()
         found = self._known.get(key)
         if found is None:
             if len(self._known) >= MOST_SHAPES:
                 self._known.clear()
-            found = self._known[key] = self._results.shapes(inputs), self._scratch_bytes(arguments)
+            found = self._known[key] = self._results.shapes(inputs), self._scratch_bytes(passed)
         return found
 
-    def _scratch_bytes(self, arguments: Callable[[], Any]) -> int | None:
+    def _scratch_bytes(self, passed: Callable[[], Sequence[Any]]) -> int | None:
         if self._scratch is None:
             return None
-        asked = arguments()
-        asked.push_ref(self._start)
-        asked.push_ref(self._start)
-        return int(self._invoke(self._scratch, asked, 1).get_variant(0))
-
-    def no_results(self) -> list[Any]:
-        """References to nothing in the place of results and temporaries, for :meth:`sizes` alone."""
         nothing = [self.views.of(0, (0,), "uint8")] * len(self._results.sizes)
-        return [*nothing, *([self.views.nothing.ref] if self._scratch else [])]
+        asked = self._arguments(passed(), [*nothing, self.views.nothing.ref])
+        for _ in range(2):
+            asked.push_ref(self._start)
+        return int(self._invoke(self._scratch, asked, 1).get_variant(0))
 
     # ------------------------------------------------------------------------------------------------------------- calls
 
-    def arguments(self, passed: Sequence[Any], written: Sequence[Any] = ()) -> Any:
-        """The VmVariantList of a call: ``passed`` are numbers and references to views, one for each slot; ``written`` are
-        references to the memory of results, in order, and of temporaries."""
+    def prepare(self, passed: Sequence[Any], written: Sequence[Any] = ()) -> Prepared:
+        """What a call takes: ``passed`` are numbers and references to views, one for each slot; ``written`` are references
+        to the memory of results, in order, and of temporaries."""
+        arguments = self._arguments(passed, written)
+        if not self._is_fenced:
+            return Prepared(arguments, None)
+        timeline = Timeline(self.device)
+        arguments.push_ref(self._start)
+        arguments.push_ref(timeline.fence)
+        return Prepared(arguments, timeline)
+
+    def kept(self, key: tuple[Any, ...]) -> Prepared | None:
+        """What was prepared for a call before that passed the same memory, and is not in use."""
+        return self._prepared.pop(key, None)
+
+    def keep(self, key: tuple[Any, ...], prepared: Prepared) -> None:
+        """Keep it for the next such call: this one is over."""
+        if len(self._prepared) >= MOST_PREPARED:
+            self._prepared.clear()
+        self._prepared[key] = prepared
+
+    def invoke(self, prepared: Prepared) -> Any:
+        """Call ``@main``, get a VmVariantList; :class:`RuntimeCheckError` where a check of the program fails."""
+        results = self.begin(prepared)
+        self.wait(prepared)
+        return results
+
+    def begin(self, prepared: Prepared) -> Any:
+        """As :meth:`invoke`, without waiting for the device where the module allows it."""
+        if prepared.timeline is not None:
+            prepared.timeline.advance()
+        return self._invoke(self._function, prepared.arguments, len(self.dtypes))
+
+    def wait(self, prepared: Prepared) -> None:
+        """Wait until the results are there; :class:`RuntimeCheckError` where the device fails."""
+        if prepared.timeline is not None:
+            prepared.timeline.wait()
+
+    def check(self, outcome: Sequence[int]) -> None:
+        """Look at the last result of a module that ``has_checks``; :class:`RuntimeCheckError` where a check has failed."""
+        for holds, message in zip(outcome, self._checks, strict=True):
+            if not holds:
+                raise RuntimeCheckError(f"the program stopped: {message}")
+
+    def copy(self, source: Any, target: Any) -> None:
+        """Copy a buffer to another one on the device, and wait for it."""
+        timeline = Timeline(self.device)
+        timeline.advance()
+        self.device.queue_copy(source, target, self._start, timeline.fence)
+        timeline.wait()
+
+    def _arguments(self, passed: Sequence[Any], written: Sequence[Any]) -> Any:
+        """A VmVariantList, without fences."""
         arguments = rt.VmVariantList(len(passed) + len(written) + 2)
         for slot, value in zip(self.slots, passed, strict=True):
             if slot.spec.shape is not None:
@@ -232,42 +248,6 @@ class Session:
         for reference in written:
             arguments.push_ref(reference)
         return arguments
-
-    def invoke(self, arguments: Any) -> Any:
-        """Call ``@main`` with a VmVariantList, get one; :class:`RuntimeCheckError` where a check of the program fails."""
-        begun = self.begin(arguments)
-        begun.wait()
-        return begun.results
-
-    def begin(self, arguments: Any) -> Begun:
-        """As :meth:`invoke`, without waiting for the device where the module allows it."""
-        timeline = None
-        if self._is_fenced:
-            timeline = self._timeline()
-            arguments.push_ref(self._start)
-            arguments.push_ref(timeline.fence)
-        return Begun(self._invoke(self._function, arguments, len(self.dtypes)), timeline, self._spare)
-
-    def check(self, outcome: Sequence[int]) -> None:
-        """Look at the last result of a module that ``has_checks``; :class:`RuntimeCheckError` where a check has failed."""
-        for holds, message in zip(outcome, self._checks, strict=True):
-            if not holds:
-                raise RuntimeCheckError(f"the program stopped: {message}")
-
-    def copy(self, source: Any, target: Any) -> None:
-        """Copy a buffer to another one on the device, and wait for it."""
-        timeline = self._timeline()
-        self.device.queue_copy(source, target, self._start, timeline.fence)
-        timeline.wait()
-
-    def _timeline(self) -> Timeline:
-        """One that no call uses."""
-        try:
-            timeline = self._spare.pop()
-        except IndexError:
-            timeline = Timeline(self.device)
-        timeline.advance()
-        return timeline
 
     def _invoke(self, function: Any, arguments: Any, results: int) -> Any:
         returned = rt.VmVariantList(results)
@@ -285,14 +265,12 @@ class _Results:
 
     sizes: Mapping[int, Sequence[Size]]
     positions: Mapping[int, int]
-    varies: bool  # does the memory of a call depend on its inputs?
 
     @staticmethod
     def of(signature: Signature, sizes: Sequence[Sequence[Size] | None]) -> _Results:
         inputs = {number: spec for number, spec in enumerate(signature.arguments) if spec.kind == "input"}
         passed = {number: size for number, size in enumerate(sizes) if size is not None}
-        varies = any(spec.shape is None or any(isinstance(d, str) for d in spec.shape) for spec in inputs.values())
-        return _Results(passed, {argument: position for position, argument in enumerate(inputs)}, varies)
+        return _Results(passed, {argument: position for position, argument in enumerate(inputs)})
 
     def shapes(self, inputs: Sequence[Any]) -> dict[int, tuple[int, ...]]:
         return {number: tuple(self._value(size, inputs) for size in sizes) for number, sizes in self.sizes.items()}
