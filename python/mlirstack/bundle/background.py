@@ -23,7 +23,7 @@ class Background:
 
     def __init__(self, name: str) -> None:
         self._waiting: queue.SimpleQueue[tuple[Begin, Future[Any]] | None] = queue.SimpleQueue()
-        # A program may end without closing its models.
+        # A program that ends waits for threads of the other kind before it closes its models.
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._thread.start()
 
@@ -34,9 +34,10 @@ class Background:
         return future
 
     def close(self) -> None:
-        """Wait for what was submitted."""
+        """Wait for what was submitted, and end the thread."""
         self._waiting.put(None)
-        self._thread.join()
+        if self._thread is not threading.current_thread():  # the last call may be what kept a model alive
+            self._thread.join()
 
     def _work(self) -> None:
         begun: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
@@ -47,21 +48,21 @@ class Background:
             submitted = self._waiting.get()
             if submitted is None:
                 break
-            begin, future = submitted
-            if future.set_running_or_notify_cancel():
-                finish = _attempt(begin, future)
-                if finish is not None:
-                    begun.append((finish, future))
+            begun.extend(_started(*submitted))
+            del submitted  # a thread that waits must not keep a model alive
         for finish, future in begun:
             _settle(finish, future)
 
 
-def _attempt(begin: Begin, future: Future[Any]) -> Callable[[], Any] | None:
+def _started(begin: Begin, future: Future[Any]) -> list[tuple[Callable[[], Any], Future[Any]]]:
+    """What waits for the call, unless it was cancelled or failed."""
+    if not future.set_running_or_notify_cancel():
+        return []
     try:
-        return begin()
+        return [(begin(), future)]
     except BaseException as error:  # whoever asks for the result gets it
         future.set_exception(error)
-        return None
+        return []
 
 
 def _settle(finish: Callable[[], Any], future: Future[Any]) -> None:

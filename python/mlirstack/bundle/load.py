@@ -10,6 +10,7 @@ import importlib
 import logging
 import threading
 import time
+import weakref
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
@@ -57,6 +58,7 @@ class LoadedModel:
         self._has_torch = has_torch
         self._lock = threading.Lock()
         self._background: Background | None = None
+        self._end: weakref.finalize[Any, Any] | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run; raises :class:`~mlirstack.errors.SignatureError` where the call does not fit, naming the argument."""
@@ -75,6 +77,8 @@ class LoadedModel:
         with self._lock:
             if self._background is None:
                 self._background = Background(f"mlirstack-{self.manifest.model}")
+                # When nobody holds the model any more, or the program ends: runtimes complain of what is left then.
+                self._end = weakref.finalize(self, self._background.close)
             background = self._background
         begin: Callable[..., Callable[[], Any]] = self._begin
         if self.device.startswith("cuda"):
@@ -95,9 +99,9 @@ class LoadedModel:
     def close(self) -> None:
         """Wait for what was submitted."""
         with self._lock:
-            background, self._background = self._background, None
-        if background:
-            background.close()
+            end, self._end, self._background = self._end, None, None
+        if end:
+            end()
 
     def __repr__(self) -> str:
         return f"<{self.manifest.model} from {self.path}, {self.entry.spec} on {self.device}: {self.choice}>"
