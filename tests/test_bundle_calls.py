@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
+import threading
+import weakref
 from pathlib import Path
 
 import pytest
@@ -11,7 +14,9 @@ import torch
 from bundle_net import Net, build_net, drawn_net
 
 import mlirstack as ms
+from mlirstack.bundle.manifest import read_manifest
 from mlirstack.bundle.store import read_bundle
+from mlirstack.bundle.verify import verify
 from mlirstack.errors import SignatureError
 from mlirstack.targets.callable import CompiledFunction
 from mlirstack.targets.iree.gpu import IreeCudaExecutable
@@ -100,6 +105,17 @@ def test_threads_futures_and_two_loads_do_not_meet(built: Path, net: Net) -> Non
     first.close()
 
 
+def test_a_model_that_was_called_in_the_background_goes_with_its_last_name(built: Path) -> None:
+    model = ms.load(built)
+    model.submit(torch.randn(4, 16), torch.randn(8)).result(30)
+    (thread,) = (t for t in threading.enumerate() if t.name == f"mlirstack-{model.manifest.model}")
+    function = weakref.ref(model.function)
+    del model
+    thread.join(30)
+    gc.collect()
+    assert not thread.is_alive() and function() is None
+
+
 def test_ten_thousand_calls_need_no_more_memory(built: Path) -> None:
     model, x, scale = ms.load(built), torch.randn(4, 16), torch.randn(8)
 
@@ -116,6 +132,8 @@ def test_ten_thousand_calls_need_no_more_memory(built: Path) -> None:
 
 ALONE = """
 import sys
+import threading
+import weakref
 allowed = {allowed!r}
 class Refuse:
     def find_spec(self, name, path=None, target=None):
@@ -129,7 +147,7 @@ import mlirstack as ms
 from mlirstack.bundle.verify import verify
 model = ms.load({path!r})
 x = np.load({inputs!r})
-np.savez({outputs!r}, **model(x["x"], x["scale"]))
+np.savez({outputs!r}, **model.submit(x["x"], x["scale"]).result())
 assert verify(Path({path!r})).ok
 try:
     import mlirstack.cli.main
@@ -169,6 +187,24 @@ def test_loading_needs_the_runtime_and_nothing_else(built: Path, net: Net, tmp_p
         check=False,
     )
     assert done.returncode == 0, done.stderr
+    assert "leaked" not in done.stderr  # what IREE's runtime says of models that outlive the interpreter
     with np.load(tmp_path / "out.npz") as found:
         for name, value in net(x, scale).items():
             np.testing.assert_allclose(found[name], value.detach().numpy(), rtol=1e-5, atol=1e-5)
+
+
+def test_each_set_of_settings_is_tried_once(net: Net, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is given may be one of the sets; the table stands in the manifest, and the fastest set is in the bundle."""
+    sets = ({}, {"opt-level": "O2"}, {"data-tiling": "false"})
+    monkeypatch.setattr("mlirstack.deploy.tune._SETS", {"iree-cpu": sets})
+    path, inputs = tmp_path / "net.bundle", (torch.randn(4, 16), torch.randn(8))
+    given = {"opt-level": "O2"}
+    report = ms.build(net, inputs, targets=["iree-cpu:x86-64-v3"], path=path, settings=given, tune_sets=3)
+    tried = report.targets[0].tried
+    assert sorted(map(str, (one.settings for one in tried))) == sorted(map(str, (given, {**given, "data-tiling": "false"})))
+    assert [one.median_s for one in tried] == sorted(one.median_s or 0.0 for one in tried)
+    entry = read_manifest(path).artifacts[0]
+    assert [one["settings"] for one in entry.metadata["tuning"]] == [one.settings for one in tried]
+    is_tiled = "data-tiling" not in tried[0].settings
+    assert f"--iree-opt-data-tiling={str(is_tiled).lower()}" in entry.metadata["flags"]
+    assert verify(path).ok

@@ -69,8 +69,9 @@ def tune(
     golden = _golden(shared)
     parts, models = {0: part}, {}
     tried: dict[int, Tried] = {}
-    for number, settings in enumerate(_SETS[target.name][:count]):
-        merged = {**given, **settings}
+    sets = ({**given, **settings} for settings in _SETS[target.name])
+    different = {tuple(sorted(merged.items())): merged for merged in sets}  # one of them may be what is given
+    for number, merged in enumerate([*different.values()][:count]):
         progress(f"{spec}: set {number + 1}")
         try:
             if number:
