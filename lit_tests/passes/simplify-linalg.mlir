@@ -28,3 +28,21 @@ func.func @inferred(%x: tensor<?xf32>) -> tensor<?x6xf32> {
   %0 = tensor.expand_shape %x [[0, 1]] output_shape [%inferred, 6] : tensor<?xf32> into tensor<?x6xf32>
   return %0 : tensor<?x6xf32>
 }
+
+// Where nothing is reduced, the number that an op starts from stands in its body.
+// CHECK-LABEL: func.func @nothing_reduced(
+// CHECK:         %[[ZERO:.*]] = arith.constant 0.000000e+00 : f32
+// CHECK:         linalg.generic
+// CHECK-NEXT:    ^bb0(%[[IN:.*]]: f32, %{{.*}}: f32):
+// CHECK-NEXT:      arith.addf %[[IN]], %[[ZERO]]
+func.func @nothing_reduced(%x: tensor<f32>) -> tensor<f32> {
+  %zero = arith.constant 0.000000e+00 : f32
+  %empty = tensor.empty() : tensor<f32>
+  %init = linalg.fill ins(%zero : f32) outs(%empty : tensor<f32>) -> tensor<f32>
+  %0 = linalg.generic {indexing_maps = [affine_map<() -> ()>, affine_map<() -> ()>], iterator_types = []} ins(%x : tensor<f32>) outs(%init : tensor<f32>) {
+  ^bb0(%in: f32, %sum: f32):
+    %1 = arith.addf %in, %sum : f32
+    linalg.yield %1 : f32
+  } -> tensor<f32>
+  return %0 : tensor<f32>
+}

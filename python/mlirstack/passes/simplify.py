@@ -24,6 +24,8 @@ class SimplifyLinalg(PythonPass):
     - A maximum reduction starts from minus infinity, not from the lowest finite number (minimum: plus infinity), so that a
       row of -inf stays -inf, as in torch.
     - ``maximum(minimum(x, largest), 0)``, TOSA's relu, is ``maximum(x, 0)``.
+    - An op that reduces nothing, as a sum over no dimensions, has the number that it starts from in its body: fused into
+      another op, it would be written once for each of that one's elements.
     - A generic op that only yields a scalar is a ``linalg.fill``.
     - An integer power is a product where the exponent is a small constant, else a power of floats: LLVM's own integer
       power takes one exponent for a whole vector.
@@ -44,6 +46,7 @@ class SimplifyLinalg(PythonPass):
                 _exact_identity(op)
         for op in walk(module):
             if op.name == "linalg.generic":
+                _start_in_body(op)
                 _to_fill(op)
         for op in walk(module):
             if op.name == "tensor.expand_shape":
@@ -157,6 +160,23 @@ def _combiner_identity(op: Any) -> float | None:
     if combiner is None or accumulator not in list(combiner.operands):
         return None
     return _IDENTITIES.get(combiner.name)
+
+
+def _start_in_body(op: Any) -> None:
+    start = functions.defining_op(op.operands[len(op.operands) - 1])
+    if (
+        len(op.results) != 1
+        or start is None
+        or start.name != "linalg.fill"
+        or "reduction" in str(op.attributes["iterator_types"])
+    ):
+        return
+    block = op.regions[0].blocks[0]
+    accumulator = block.arguments[len(block.arguments) - 1]
+    if next(iter(accumulator.uses), None) is None:
+        return
+    accumulator.replace_all_uses_with(start.operands[0])
+    op.operands[len(op.operands) - 1] = start.operands[1]
 
 
 def _to_fill(op: Any) -> None:
