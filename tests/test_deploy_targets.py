@@ -80,13 +80,14 @@ def test_code_is_for_the_architecture(backend: str, arch: str, content: bytes) -
 
 def test_the_table_names_every_architecture_once() -> None:
     for backend, found in BACKENDS.items():
-        assert found.known is None or found.default in found.known
-        with pytest.raises(PipelineError, match="no architecture 'sm_1'") if found.known else pytest.raises(PipelineError):
+        assert found.default in found.known
+        with pytest.raises(PipelineError, match="no architecture 'sm_1'"):
             IreePhase("vmfb", backend=backend, arch="sm_1", opt_level="O9")
     assert device_attribute(CUDA, "sm_80") is None
     for spec, message in (
         ("iree-cuda:sm_91", "nearest: sm_90"),
         ("iree-rocm:gfx9", "no architecture"),
+        ("iree-cpu:sapphirerapids", "no architecture"),
         ("iree-cpu", "opt-level"),
     ):
         with pytest.raises(UsageError, match=message):
@@ -94,6 +95,17 @@ def test_the_table_names_every_architecture_once() -> None:
     for settings in ({"opt-level": "O7"}, {"data-tiling": "yes"}, {"ukernels": "some"}):
         with pytest.raises(UsageError, match="target 'iree-cpu'"):
             create_target("iree-cpu", settings=settings).pipeline("linalg", "linalg")
+
+
+def test_code_for_each_processor_says_what_it_needs() -> None:
+    """Code that a machine has no instructions for ends the process."""
+    needs = {}
+    for arch in BACKENDS[CPU].known:
+        metadata = {"bytecode": [17, 0], "compiler": "iree-base-compiler 3.13.0", "arch": arch, "features": ["avx2", "fma"]}
+        needs[arch] = create_target(f"iree-cpu:{arch}").requirements(Artifact("iree-cpu", {}, metadata))
+    assert needs["host"].features == ("avx2", "fma") and needs["generic"].features == needs["x86-64"].features == ()
+    assert needs["x86-64-v2"].features < needs["x86-64-v3"].features < needs["x86-64-v4"].features
+    assert {need.machine for need in needs.values()} == {"x86_64", "aarch64", "riscv64"}
 
 
 def test_settings_reach_the_compiler() -> None:

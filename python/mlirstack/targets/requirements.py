@@ -47,8 +47,10 @@ _CPUINFO = {name: name for name in _SAME_NAME} | {
 _V2 = ("pni", "ssse3", "sse4_1", "sse4_2", "popcnt")
 _V3 = (*_V2, "avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe")
 _V4 = (*_V3, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
-X86_LEVELS: Mapping[str, tuple[str, ...]] = {"x86-64": (), "x86-64-v2": _V2, "x86-64-v3": _V3, "x86-64-v4": _V4}
-"""The levels of the x86-64 psABI, as features named in /proc/cpuinfo."""
+X86_LEVELS: Mapping[str, tuple[str, ...]] = {
+    "generic": (), "x86-64": (), "x86-64-v2": _V2, "x86-64-v3": _V3, "x86-64-v4": _V4
+}  # fmt: skip
+"""The levels of the x86-64 psABI, as features named in /proc/cpuinfo; "generic" is LLVM's name of the first."""
 CROSS_FEATURES: Mapping[str, tuple[str, ...]] = {"aarch64": (), "riscv64": ("v",)}
 """What code for other machines uses beyond their base, by ``platform.machine()``."""
 

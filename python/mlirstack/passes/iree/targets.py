@@ -19,14 +19,14 @@ CPU, CUDA, ROCM, VULKAN = "llvm-cpu", "cuda", "rocm", "vulkan-spirv"  # IREE's n
 class IreeBackend:
     """One back end: its ``default`` architecture, and the ``flags`` of every compilation for it.
 
-    ``flag`` takes the name of the architecture.  ``known`` lists the architectures that are accepted, where the compiler
-    would not refuse others by itself; None leaves the names to the compiler.
+    ``flag`` takes the name of the architecture.  ``known`` lists the architectures that are accepted.  Of the compiler's own
+    names of x86-64 processors none is: it does not tell which instructions a machine must have for one.
     """
 
     flags: tuple[str, ...]
     flag: str
     default: str
-    known: tuple[str, ...] | None = None
+    known: tuple[str, ...]
 
 
 BACKENDS: Mapping[str, IreeBackend] = {
@@ -34,6 +34,7 @@ BACKENDS: Mapping[str, IreeBackend] = {
         ("--iree-hal-target-device=local", f"--iree-hal-local-target-device-backends={CPU}"),
         "--iree-llvmcpu-target-cpu",
         "host",
+        ("host", "generic", "x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4", "aarch64", "riscv64"),
     ),
     CUDA: IreeBackend(
         ("--iree-hal-target-device=cuda",), "--iree-cuda-target", "sm_80", ("sm_80", "sm_86", "sm_89", "sm_90")
@@ -85,7 +86,7 @@ KERNEL_ARCHITECTURES: Mapping[str, str] = {"sm_90": "sm_90a"}
 def check_architecture(backend: str, arch: str) -> None:
     """:class:`PipelineError` with the nearest names where ``arch`` is not one of ``backend``."""
     known = BACKENDS[backend].known
-    if known is not None and arch not in known:
+    if arch not in known:
         raise PipelineError(
             f"IREE's back end {backend} has no architecture '{arch}' here{nearest(arch, [*known])}",
             hint=f"architectures: {', '.join(known)}",

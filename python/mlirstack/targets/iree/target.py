@@ -151,8 +151,8 @@ class IreeTarget(Target):
 class IreeCpuTarget(IreeTarget):
     """IREE on a processor: ``iree-cpu``, ``iree-cpu:x86-64-v3``, ``:generic``, ``:aarch64``, ``:riscv64``.
 
-    The part after the colon is LLVM's name of an x86-64 processor, or one of the other architectures; without it, code is
-    made for the machine that builds.
+    The part after the colon is a level of the x86-64 ABI or another architecture; without it, code is made for the machine
+    that builds.
 
     Softmax, norms and what else computes row by row are our own kernels for ``x86-64-v3``, ``x86-64-v4``, and machines that
     build and have the former's instructions.  Setting ``kernels``: "own" (the default), or "iree" for IREE's code alone.
@@ -187,8 +187,8 @@ class IreeCpuTarget(IreeTarget):
         arch = artifact.metadata["arch"]
         if arch in CROSS_FEATURES:
             return replace(super().requirements(artifact), machine=arch, features=CROSS_FEATURES[arch])
-        features = tuple(artifact.metadata.get("features", ())) or X86_LEVELS.get(arch, ())
-        return replace(super().requirements(artifact), machine="x86_64", features=features)
+        features = artifact.metadata["features"] if arch == "host" else X86_LEVELS[arch]
+        return replace(super().requirements(artifact), machine="x86_64", features=tuple(features))
 
     def build(self, program: Program, payload: Payload, observers: Sequence[Observer] = ()) -> Artifact:
         """As for all; the metadata says which kernels are ours, and for ``host`` which processor features that was."""
@@ -287,7 +287,7 @@ class IreeCudaTarget(IreeTarget):
     def _default_arch(self) -> str:
         """That of the GPU here, where it has an entry in the table; else the least that is compiled for."""
         found = cuda_device()
-        known = BACKENDS[self.backend].known or ()
+        known = BACKENDS[self.backend].known
         if isinstance(found, str):
             return BACKENDS[self.backend].default
         name = f"sm_{found.capability[0]}{found.capability[1]}"
