@@ -56,6 +56,7 @@ def eager(x: np.ndarray) -> np.ndarray:
 def test_build_writes_what_it_says(built: Path) -> None:
     said = json.loads((built.parent / "build.json").read_text())
     assert said["model"] == "mlp_dynamic" and [target["spec"] for target in said["targets"]] == ["cpu"]
+    assert said["golden"] and all(check["status"] == "ok" for check in said["golden"])  # what runs here was compared
     manifest = read_manifest(built)
     assert (
         said["bytes"]
