@@ -109,6 +109,10 @@ CASES: dict[str, Case] = {
     "max_pool": Case(
         lambda: nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)), lambda: (torch.randn(2, 3, 8, 8),)
     ),
+    "average_pool": Case(
+        lambda: nn.Sequential(nn.Conv2d(3, 4, 3), nn.AvgPool2d(3, 2, 1), nn.AdaptiveAvgPool2d((3, 2))),
+        lambda: (torch.randn(2, 3, 10, 9),),
+    ),
     "mutated_buffer": Case(Counter, lambda: (rows(),)),
     "mutated_argument": Case(lambda: Call(_in_place, fc=linear()), lambda: (rows(),)),
     "saved_and_overwritten": Case(lambda: Call(_saved_and_overwritten, fc=linear()), lambda: (rows(),)),

@@ -37,6 +37,50 @@ def test_convolution_backward(dimensions: int, transposed: bool, groups: int) ->
             torch.testing.assert_close(result, wanted)
 
 
+AVERAGES = {
+    aten.avg_pool2d_backward.default: ((9, 8), aten.avg_pool2d.default),
+    aten.avg_pool3d_backward.default: ((5, 6, 7), aten.avg_pool3d.default),
+}
+
+
+@pytest.mark.parametrize("op", AVERAGES, ids=str)
+@pytest.mark.parametrize("ceil_mode", [False, True])
+@pytest.mark.parametrize(("include_pad", "divisor"), [(True, None), (False, None), (True, 5)])
+def test_average_pooling_backward(op, ceil_mode: bool, include_pad: bool, divisor: int | None) -> None:
+    """Over windows that overlap, leave elements out, and reach beyond the padding."""
+    spatial, forward = AVERAGES[op]
+    x = torch.randn(2, 3, *spatial, dtype=torch.float64)
+    for window, stride, padding in ((3, [2], 1), (2, [3], 0), (2, [], 1)):
+        how = ([window], stride, [padding], ceil_mode, include_pad, divisor)
+        gradient = torch.randn_like(forward(x, *how))
+        torch.testing.assert_close(decomposition_table()[op](gradient, x, *how), op(gradient, x, *how))
+
+
+@pytest.mark.parametrize("rank", [2, 3])
+@pytest.mark.parametrize("kind", ["avg", "max"])
+def test_adaptive_pooling_backward(kind: str, rank: int) -> None:
+    """Windows of several sizes, which may overlap."""
+    x = torch.randn(2, 3, *(9, 8, 7)[:rank], dtype=torch.float64, requires_grad=True)
+    given = getattr(torch.nn.functional, f"adaptive_{kind}_pool{rank}d")(
+        x, (4, 5, 3)[:rank], **({"return_indices": True} if kind == "max" else {})
+    )
+    output, indices = given if kind == "max" else (given, ())
+    gradient = torch.randn_like(output)
+    name = f"_adaptive_avg_pool{rank}d_backward" if kind == "avg" else f"adaptive_max_pool{rank}d_backward"
+    found = decomposition_table()[getattr(aten, name).default](gradient, x, *([indices] if kind == "max" else []))
+    torch.testing.assert_close(found, torch.autograd.grad(output, x, gradient)[0])
+
+
+def test_three_dimensional_max_pooling_backward() -> None:
+    """An element that is the greatest of several windows gets all of their gradients."""
+    x = torch.randn(2, 3, 5, 6, 7, dtype=torch.float64)
+    how = ([3], [2], [1], [1], True)
+    output, indices = aten.max_pool3d_with_indices(x, *how)
+    gradient = torch.randn_like(output)
+    op = aten.max_pool3d_with_indices_backward.default
+    torch.testing.assert_close(decomposition_table()[op](gradient, x, *how, indices), op(gradient, x, *how, indices))
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("padding", [-1, 2])
 def test_embedding_backward(dtype: torch.dtype, padding: int) -> None:
