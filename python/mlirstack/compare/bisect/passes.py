@@ -7,6 +7,7 @@ pass that can be left out: where the answer is right without a pass, the pass is
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -27,6 +28,9 @@ from mlirstack.pipeline.step import Step, Translation, pipeline_text
 RIGHT_WITHOUT = "without it the answer is right"
 WRONG_WITHOUT = "without it the answer is as wrong"
 NOTHING_WITHOUT = "without it nothing can be executed"
+NOT_TRIED = "not tried: time was over"
+
+SECONDS = 180.0  # for all passes that are left out in turn; IREE's compiler runs anew for each
 
 
 def one_by_one(
@@ -87,7 +91,11 @@ def left_out(
     assert found.first_wrong_stage is not None
     stages = pipeline.stages[pipeline.index(found.first_wrong_stage) :]
     verdicts: list[Verdict] = []
+    end = time.perf_counter() + SECONDS
     for stage, index, step in _left_out_in_turn(stages):
+        if time.perf_counter() > end:
+            verdicts.append(Verdict(step.name, "not executed", reason=NOT_TRIED, level=stage.name))
+            continue
         tell(f"{stage.name}: without {step.name}")
         verdict = executor.verdict_by_rest(before, table, without=(stage.name, index))
         if verdict.status == "ok":
@@ -101,7 +109,7 @@ def left_out(
     suspects = [f"{v.name} ({v.level})" for v in verdicts if v.status == "not executed"]
     suspects += [f"{step.name} ({stage.name})" for stage in stages for step in stage.steps if _is_own_translation(step)]
     suspects += ["IREE's compiler, whose passes are not run one by one"] if _hands_over(stages) else []
-    note = f"one of those that nothing can be executed without: {', '.join(suspects)}"
+    note = f"one of those that could not be left out: {', '.join(suspects)}"
     return replace(found, passes=tuple(verdicts), pass_note=note if suspects else None)
 
 
