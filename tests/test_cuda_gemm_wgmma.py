@@ -99,6 +99,12 @@ def test_tiles_are_as_wide_as_gives_each_multiprocessor_one() -> None:
 
 
 @pytest.mark.portable
+def test_rows_that_begin_between_words_are_stored_by_two_warpgroups() -> None:
+    best = candidates(Product(1000, 1545, 2048))[0]
+    assert (best["rows"], best["columns"], best["consumers"]) == (128, 104, 2)  # 64 x 200 by one is 1.27 times as slow
+
+
+@pytest.mark.portable
 def test_factors_that_the_copy_engine_reads_slowly_are_shared() -> None:
     assert candidates(Product(1000, 1544, 2040))[0]["multicast"] == "both"  # rows of 4080 bytes
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from mlirstack.ir import kernels
 from mlirstack.schedules.cuda.device import Device
-from mlirstack.schedules.cuda.emitter import Parameters
+from mlirstack.schedules.cuda.emitter import Parameter, Parameters
 from mlirstack.schedules.cuda.graph import KernelGraph
 from mlirstack.schedules.cuda.instructions import vectors
 from mlirstack.schedules.cuda.instructions.reduce import WARP
@@ -26,6 +26,7 @@ from mlirstack.schedules.cuda.stream.row_team import SCHEDULE, Shape
 
 _STEPS = 4  # steps of the loop of a block, where there is much to read
 _MANY_ROWS = 16  # for each multiprocessor: a warp for each row then keeps them busy
+_COUNT = 24  # candidates
 _ROUNDS = 4  # rows of a team, at least, where blocks stay
 _OTHER_SHARED = 3 << 10  # bytes of a block's shared memory that rows do not take: its own, and those of reductions
 _HELD = 64  # registers of a thread for values of the row; 32 in blocks of 1024, which have 64 registers a thread
@@ -54,16 +55,16 @@ class Rows:
         mode, shape = _best(plan, device)
         found = [(mode, shape), (mode, replace(shape, stream=not shape.stream))]
         for team in _teams(plan, shape.vector):
-            other = _resident(plan, replace(shape, cluster=1), team)
+            other = _resident(plan, replace(shape, cluster=1, together=0), team)
             if other is not None:
-                found.append(("resident", other))
+                found += [("resident", other), *(("resident", bounded) for bounded in _bounded(plan, other, device))]
         found += [("resident", clustered) for clustered in _clustered(plan, replace(shape, cluster=1), device)]
         found += [("staying", staying) for staying in _staying(plan, shape, device)]
         looped = _looped(plan, replace(shape, cluster=1))
         found += [("looped", looped), ("looped", replace(looped, count=2 * looped.count))]
         if plan.can_split:
             found += [("split", _split(plan, replace(looped, count=count), device)) for count in (2, 4, 8)]
-        return [_parameters(*pair) for pair in dict.fromkeys(found)][:16]
+        return [_parameters(*pair) for pair in dict.fromkeys(found)][:_COUNT]
 
     def emit(self, function: Any, graph: KernelGraph, parameters: Parameters, device: Device) -> None:
         """One kernel, or two for mode "split"; see :class:`~mlirstack.schedules.cuda.emitter.Emitter`."""
@@ -99,7 +100,9 @@ def _emit_split(function: Any, plan: RowPlan, shape: Shape) -> None:
 
 
 def _parameters(mode: str, shape: Shape) -> Parameters:
-    staying = {"stages": shape.stages, "blocks": shape.blocks, "together": shape.together} if mode == "staying" else {}
+    staying: dict[str, Parameter] = {"stages": shape.stages, "blocks": shape.blocks} if mode == "staying" else {}
+    if shape.together:
+        staying["together"] = shape.together
     return {
         "mode": mode, "threads": shape.threads, "team": shape.team, "vector": shape.vector, "count": shape.count,
         "splits": shape.splits, "cluster": shape.cluster, "stream": shape.stream, **staying,
@@ -166,7 +169,7 @@ def _teams(plan: RowPlan, vector: int) -> list[int]:
     if length <= 8 * WARP:
         best = max(1, min(WARP, _power_of_two(-(-length // 2)))) if length <= 6 * WARP else 128
         others = [team for team in (1, 2, 4, 8, 16, 32) if min(best, WARP - 1) < team <= length]
-        return list(dict.fromkeys([best, *others, 128]))
+        return list(dict.fromkeys([best, *others, *([best // 2] if 1 < best <= WARP else []), 128]))
     sizes = [team for team in (1024, 512, 256, 128) if 2 * team <= length]
     # Little waste first, then more threads.
     return sorted(sizes, key=lambda team: (-(-length // team) * team > 1.25 * length, -team))
@@ -186,6 +189,18 @@ def _resident(plan: RowPlan, shape: Shape, team: int) -> Shape | None:
     if held > (_HELD if threads <= 512 else _HELD // 2):
         return None
     return replace(shape, threads=threads, team=team, count=count)
+
+
+def _bounded(plan: RowPlan, shape: Shape, device: Device) -> list[Shape]:
+    """The same with registers for so many blocks on a multiprocessor: what is read after the last reduction then comes in
+    pieces, and other blocks read meanwhile."""
+    held = shape.count * shape.vector * max(1, len(plan.full_reads))
+    bounds = (replace(shape, together=together) for together in range(8, 1, -1))
+    return [
+        bound
+        for bound in bounds
+        if 1024 <= bound.threads * bound.together <= device.threads_per_multiprocessor and bound.values_per_thread >= held
+    ][:2]
 
 
 def _clustered(plan: RowPlan, shape: Shape, device: Device) -> list[Shape]:

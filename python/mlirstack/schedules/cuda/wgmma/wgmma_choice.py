@@ -46,6 +46,8 @@ _READ_AGAIN = 0.3  # what it costs that two multiprocessors want a factor at onc
 _COPY_ROW = 1.1e-9  # seconds that the copy engine of a multiprocessor needs for a row of 128 bytes
 _TWO_LINES = 2.2  # the same for a row in two lines of the cache, in such rows
 _PAD = 2e-6  # seconds of one more kernel
+_ROW_STORE = 6.5e-8  # seconds until a warp has stored a row of a box, where no other warp fills the time
+_WARP_ROWS, _WORD = 16, 4  # rows of a box, bytes
 
 
 def candidates(
@@ -114,6 +116,7 @@ def seconds(problem: WgmmaProblem, device: Device, factor_bytes: int | None = No
         step *= 1 - _MULTICAST_GAIN
     main_loop = ceil(problem.steps / tile.split) * max(step, _copy_seconds(problem))
     epilogue = tile.rows * tile.columns * (4 / _STORE + _operations(contraction) / _ISSUE) / tile.split
+    epilogue += _row_store_seconds(problem)
     hidden = max(main_loop, epilogue / 2)  # with pingpong, epilogues hide behind main loops, but for the last one
     computing = rounds * hidden + epilogue if tile.pingpong else rounds * (main_loop + epilogue)
     factors = _factor_bytes(problem, at_once=rounds == 1) if factor_bytes is None else factor_bytes
@@ -155,6 +158,19 @@ def _copy_seconds(problem: WgmmaProblem) -> float:
         is_whole = matrix.leading_stride * size % SWIZZLE == 0
         rows += own * (1.0 if is_whole else _TWO_LINES) / (2 if is_shared else 1)
     return rows * _COPY_ROW
+
+
+def _row_store_seconds(problem: WgmmaProblem) -> float:
+    """What outputs take whose rows begin between two words: warps store them, one row of a box at a time.
+
+    1000 x 1545 x 2048: 128 x 104 by two warpgroups 14.6 us, 64 x 200 by one 18.5; with 1544 columns 13.7 both.
+    """
+    contraction, boxes = problem.contraction, 0
+    for output, is_gathered in zip(contraction.outputs, problem.gathered, strict=True):
+        size, row = vectors.bytes_of(output.access.tensor.element), output.access.row_stride(contraction.m)
+        if is_gathered and row is not None and row * size % _WORD:
+            boxes += ceil(problem.warpgroup_columns * size / SWIZZLE) * problem.result_blocks
+    return boxes * _WARP_ROWS * _ROW_STORE / problem.tile.consumers
 
 
 def _operations(contraction: Contraction) -> int:
