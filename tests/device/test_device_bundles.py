@@ -21,6 +21,7 @@ import mlirstack as ms
 from mlirstack.bundle.load import LoadedModel
 from mlirstack.bundle.manifest import MANIFEST
 from mlirstack.bundle.verify import verify
+from mlirstack.errors import SignatureError
 
 ROOT = os.environ.get("MLIRSTACK_BUNDLES")
 pytestmark = pytest.mark.skipif(ROOT is None, reason="MLIRSTACK_BUNDLES is not set")
@@ -102,6 +103,24 @@ def test_calls_in_the_background_keep_their_order_and_their_inputs(model: Loaded
         x.copy_(value)  # work on the same stream, behind the call's inputs
     for value, future in zip(inputs, futures, strict=True):
         right(future.result(60), eager(model, value))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_model_stays_on_the_gpu_that_was_current_when_it_was_loaded(target: str) -> None:
+    if torch.cuda.device_count() < 2:
+        pytest.skip("there is one GPU")
+    with torch.cuda.device(1):
+        model = ms.load(Path(ROOT or "") / "dynamic_batch", device=target)
+    assert model.device == "cuda:1"
+    x = torch.randn(64, 512, device="cuda:1")
+    for current in (1, 0):
+        with torch.cuda.device(current):
+            found = model(x)
+            assert found.device == x.device and torch.cuda.current_device() == current
+            right(found, eager(model, x))
+            right(model.submit(x).result(60), eager(model, x))
+    with pytest.raises(SignatureError, match=r"cuda:0"):
+        model(x.to("cuda:0"))
 
 
 def test_many_calls_need_no_more_memory(model: LoadedModel) -> None:
