@@ -15,10 +15,11 @@ from mlirstack.versions import versions
 
 
 def write_results(file: Path, rows: Sequence[dict[str, Any]]) -> None:
-    """Write the rows of this command, as JSON."""
+    """Write the rows of this command, as JSON; of files elsewhere on this machine the command names the last part alone."""
+    command = [Path(word).name if Path(word).is_absolute() else word for word in sys.argv]
     data = {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "command": " ".join(["python", *sys.argv]),
+        "command": " ".join(["python", *command]),
         "versions": versions(),
         "machine": torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU",
         "results": list(rows),
