@@ -71,6 +71,17 @@ def test_adaptive_pooling_backward(kind: str, rank: int) -> None:
     torch.testing.assert_close(found, torch.autograd.grad(output, x, gradient)[0])
 
 
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_replication_padding_backward(rank: int) -> None:
+    """On both sides of each axis, by different numbers; a negative one cuts."""
+    x = torch.randn(2, 3, *(4, 5, 6)[:rank], dtype=torch.float64, requires_grad=True)
+    padding = (2, 1, 0, 3, 1, -1)[: 2 * rank]
+    output = torch.nn.functional.pad(x, padding, mode="replicate")
+    gradient = torch.randn_like(output)
+    found = decomposition_table()[getattr(aten, f"replication_pad{rank}d_backward").default](gradient, x, padding)
+    torch.testing.assert_close(found, torch.autograd.grad(output, x, gradient)[0])
+
+
 def test_three_dimensional_max_pooling_backward() -> None:
     """An element that is the greatest of several windows gets all of their gradients."""
     x = torch.randn(2, 3, 5, 6, 7, dtype=torch.float64)

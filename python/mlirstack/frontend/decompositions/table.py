@@ -32,13 +32,13 @@ from mlirstack.frontend.decompositions.integers import add_integer_decomposition
 from mlirstack.frontend.decompositions.norms import add_norm_decompositions
 from mlirstack.frontend.decompositions.ordering import add_ordering_decompositions
 from mlirstack.frontend.decompositions.padding import add_padding_decompositions
-from mlirstack.frontend.decompositions.pooling_gradients import add_pooling_gradient_decompositions
 from mlirstack.frontend.decompositions.prims import add_prim_decompositions
 from mlirstack.frontend.decompositions.real_division import add_real_division_decompositions
 from mlirstack.frontend.decompositions.recurrent import mend_lstm_layers
 from mlirstack.frontend.decompositions.transposed import add_transposed_decompositions
 from mlirstack.frontend.decompositions.truths import add_truth_decompositions
 from mlirstack.frontend.decompositions.unsigned import add_unsigned_decompositions, compared_with
+from mlirstack.frontend.decompositions.window_gradients import add_window_gradient_decompositions
 from mlirstack.frontend.devices import with_constants_in_place
 from mlirstack.frontend.half import HALF, accumulation
 
@@ -106,11 +106,11 @@ def decomposition_table() -> dict[Any, Decomposition]:
     add_norm_decompositions(table)
     add_ordering_decompositions(table)
     add_padding_decompositions(table)
-    add_pooling_gradient_decompositions(table)
     add_prim_decompositions(table)
     add_real_division_decompositions(table)
     add_bilinear_decompositions(table)
     add_unsigned_decompositions(table)
+    add_window_gradient_decompositions(table)
     add_truth_decompositions(table)
     table.update(
         {

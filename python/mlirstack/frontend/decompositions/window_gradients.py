@@ -1,7 +1,7 @@
-"""Decompositions of ATen's backward operations of pooling, which reach the front end from AOTAutograd only.
+"""Decompositions of ATen's backward operations of pooling and replicating, which AOTAutograd alone brings to the front end.
 
-The average over windows is linear and acts on each axis alone: a product with one matrix an axis, whose transpose gives the
-gradient.  A maximum hands its gradient to the element that its index names.
+The average over windows and the copy of an edge are linear and act on each axis alone: a product with one matrix an axis,
+whose transpose gives the gradient.  A maximum hands its gradient to the element that its index names.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mlirstack.frontend.half import accumulation
 aten = torch.ops.aten
 
 
-def add_pooling_gradient_decompositions(table: dict[Any, Callable[..., Any]]) -> None:
+def add_window_gradient_decompositions(table: dict[Any, Callable[..., Any]]) -> None:
     """Add the decompositions of this module to ``table``."""
     table[aten.avg_pool2d_backward.default] = functools.partial(_avg_pool_backward, 2)
     table[aten.avg_pool3d_backward.default] = functools.partial(_avg_pool_backward, 3)
@@ -27,6 +27,8 @@ def add_pooling_gradient_decompositions(table: dict[Any, Callable[..., Any]]) ->
     table[aten.adaptive_max_pool2d_backward.default] = functools.partial(_max_pool_backward, 2)
     table[aten.adaptive_max_pool3d_backward.default] = functools.partial(_max_pool_backward, 3)
     table[aten.max_pool3d_with_indices_backward.default] = _max_pool3d_backward
+    for op in (aten.replication_pad1d_backward, aten.replication_pad2d_backward, aten.replication_pad3d_backward):
+        table[op.default] = _replication_pad_backward
 
 
 def _avg_pool_backward(
@@ -63,6 +65,17 @@ def _adaptive_avg_pool_backward(rank: int, gradient: Tensor, x: Tensor) -> Tenso
         size, count = x.shape[axis], gradient.shape[axis]
         windows = torch.arange(count, device=x.device) * size
         found = _spread(found, axis, size, windows // count, (windows + size + count - 1) // count, None)
+    return found.to(gradient.dtype)
+
+
+def _replication_pad_backward(gradient: Tensor, x: Tensor, padding: Sequence[int]) -> Tensor:
+    """The gradient of ``x``, whose edges were repeated; ``padding`` has two numbers an axis, those of the last one first."""
+    found = gradient.to(accumulation(gradient.dtype))
+    for number, before in enumerate(padding[::2]):
+        axis = -1 - number
+        size = x.shape[axis]
+        source = torch.clamp(torch.arange(gradient.shape[axis], device=x.device) - before, 0, size - 1)
+        found = _spread(found, axis, size, source, source + 1, torch.ones_like(source))
     return found.to(gradient.dtype)
 
 
