@@ -1,6 +1,6 @@
 """Every zoo model through ``torch.compile(backend="mlirstack")``, next to eager; which graphs fall back, and why.
 
-Forward, then, with ``--train``, the backward pass of a sum of squares where a parameter has one; with ``--export``, the same
+Forward, then, with ``--train``, the backward pass of a sum of squares where one has gradients; with ``--export``, the same
 model through torch.export and the same stage table.
 
     python benchmarks/backend_zoo.py --only mlp,attention --train
@@ -82,7 +82,7 @@ def _row(task: Task) -> dict[str, Any]:
 
 
 def _gradients_agree(task: Task) -> tuple[bool | None, str | None]:
-    """Are the gradients of the parameters eager's, and if not, why; None where there are none."""
+    """Are the gradients of parameters and inputs eager's, and if not, why; None where there are none."""
     model = zoo.get(task.name)
     expected = reference(model.module, model.inputs, _gradients)
     if not expected.eager.leaves:
@@ -96,15 +96,24 @@ def _gradients_agree(task: Task) -> tuple[bool | None, str | None]:
 
 
 def _gradients(module: nn.Module, inputs: Sequence[Any]) -> Answer:
-    """The gradients of a sum of squares of all results, by the names of the parameters that have any."""
-    results = pytree.tree_leaves(module(*copy.deepcopy(tuple(inputs))))
+    """The gradients of a sum of squares of all results, by the names of the parameters and inputs that have any."""
+    given, structure = pytree.tree_flatten(copy.deepcopy(tuple(inputs)))
+    differentiable = [at for at, leaf in enumerate(given) if isinstance(leaf, torch.Tensor) and _has_gradient(leaf)]
+    sources = dict(getattr(module, "_orig_mod", module).named_parameters())
+    for at in differentiable:
+        sources[f"input {at}"] = given[at].requires_grad_()
+        given[at] = given[at].clone()  # a model may write its inputs, but not the leaves of a gradient
+    results = pytree.tree_leaves(module(*pytree.tree_unflatten(given, structure)))
     tensors = [result for result in results if isinstance(result, torch.Tensor) and result.requires_grad]
     parts = [torch.view_as_real(tensor) if tensor.is_complex() else tensor for tensor in tensors]
     if parts:
         torch.stack([part.square().sum(dtype=torch.float64) for part in parts]).sum().backward()
-    parameters = getattr(module, "_orig_mod", module).named_parameters()
-    found = {name: parameter.grad.cpu() for name, parameter in parameters if parameter.grad is not None}
+    found = {name: source.grad.cpu() for name, source in sources.items() if source.grad is not None}
     return Answer(found, " ".join(found))
+
+
+def _has_gradient(tensor: torch.Tensor) -> bool:
+    return tensor.is_floating_point() or tensor.is_complex()
 
 
 def _is_right(row: dict[str, Any]) -> bool:
