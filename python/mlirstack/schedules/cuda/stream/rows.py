@@ -13,7 +13,7 @@ from typing import Any
 
 from mlirstack.ir import kernels
 from mlirstack.schedules.cuda.device import Device
-from mlirstack.schedules.cuda.emitter import Parameter, Parameters
+from mlirstack.schedules.cuda.emitter import Parameters
 from mlirstack.schedules.cuda.graph import KernelGraph
 from mlirstack.schedules.cuda.instructions import vectors
 from mlirstack.schedules.cuda.instructions.reduce import WARP
@@ -100,12 +100,11 @@ def _emit_split(function: Any, plan: RowPlan, shape: Shape) -> None:
 
 
 def _parameters(mode: str, shape: Shape) -> Parameters:
-    staying: dict[str, Parameter] = {"stages": shape.stages, "blocks": shape.blocks} if mode == "staying" else {}
-    if shape.together:
-        staying["together"] = shape.together
+    staying: Parameters = {"stages": shape.stages, "blocks": shape.blocks} if mode == "staying" else {}
+    bounded: Parameters = {"together": shape.together} if shape.together else {}
     return {
         "mode": mode, "threads": shape.threads, "team": shape.team, "vector": shape.vector, "count": shape.count,
-        "splits": shape.splits, "cluster": shape.cluster, "stream": shape.stream, **staying,
+        "splits": shape.splits, "cluster": shape.cluster, "stream": shape.stream, **staying, **bounded,
     }  # fmt: skip
 
 
