@@ -9,6 +9,10 @@
 // CHECK:         llvm.inline_asm has_side_effects "griddepcontrol.wait;", "~{memory}"
 // CHECK:         llvm.inline_asm has_side_effects "griddepcontrol.launch_dependents;", "~{memory}"
 // CHECK:         llvm.load
+// A long product wants all multiprocessors for itself.
+// CHECK-LABEL: gpu.func @product(
+// CHECK-NOT:     mlirstack.overlaps
+// CHECK-NOT:     griddepcontrol
 // AMPERE-NOT:  griddepcontrol
 module attributes {gpu.container_module} {
   gpu.module @device {
@@ -18,6 +22,11 @@ module attributes {gpu.container_module} {
       %x = llvm.load %place : !llvm.ptr<1> -> f32
       %y = arith.addf %x, %x : f32
       llvm.store %y, %place : f32, !llvm.ptr<1>
+      gpu.return
+    }
+    gpu.func @product(%p: !llvm.ptr<1>) kernel attributes {mlirstack.alone} {
+      %x = llvm.load %p : !llvm.ptr<1> -> f32
+      llvm.store %x, %p : f32, !llvm.ptr<1>
       gpu.return
     }
   }

@@ -3,8 +3,9 @@
 A kernel waits, before it touches memory, until the one before it is done, and then lets the next one's blocks onto the
 device.  What a kernel does without memory (index arithmetic, barriers of its own, tensor maps fetched early) and the launch
 itself no longer stand between two kernels.  Were the next one let in earlier, blocks of several kernels would wait on the
-multiprocessors at once, and those that run were badly spread over them.  See "Programmatic Dependent Launch" in the CUDA
-C++ Programming Guide.
+multiprocessors at once, and those that run were badly spread over them.  Long products without tensor cores stay out of
+this: about one block for each multiprocessor, all bound by arithmetic, which must not share one while others are free.
+See "Programmatic Dependent Launch" in the CUDA C++ Programming Guide.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from mlirstack.bindings import dialect, ir
 from mlirstack.ir.ops import walk
 from mlirstack.pipeline.step import PythonPass
 from mlirstack.schedules.cuda.device import DEFAULT_ARCH, device_of
-from mlirstack.schedules.cuda.kernel import OVERLAPS
+from mlirstack.schedules.cuda.kernel import ALONE, OVERLAPS
 
 _FIRST_CAPABILITY = 90
 # Ops (or dialects) that a kernel may do while the one before it still runs: they touch no memory that the other can see.
@@ -33,6 +34,7 @@ _PRIVATE = (
 class OverlapLaunches(PythonPass):
     """Before: ``gpu.func``s.  After: where ``arch`` can, each has ``griddepcontrol.wait`` and then
     ``griddepcontrol.launch_dependents`` before the first op that may touch memory; it is marked ``mlirstack.overlaps``.
+    Kernels marked ``mlirstack.alone`` stay as they are.
 
     All threads wait, so a kernel that is done says that all kernels before it are.
     """
@@ -44,6 +46,8 @@ class OverlapLaunches(PythonPass):
         if device_of(self.arch).capability < _FIRST_CAPABILITY:
             return
         for kernel in [op for op in walk(module) if op.name == "gpu.func" and _is_kernel(op)]:
+            if ALONE in kernel.attributes:
+                continue
             block = kernel.regions[0].blocks[0]
             operations = [op.operation for op in block.operations]
             first = next(op for op in operations if not _is_private(op))

@@ -20,6 +20,7 @@ TENSOR_MAP = "mlirstack.tensor_map"  # of the host cast that makes a tensor map 
 CLUSTER = "mlirstack.cluster"  # kernel attribute: blocks of a cluster
 MIN_BLOCKS = "mlirstack.min_blocks"  # kernel attribute: blocks that a multiprocessor must have room for
 OVERLAPS = "mlirstack.overlaps"  # kernel attribute: it waits itself until the kernel before it is done
+ALONE = "mlirstack.alone"  # kernel attribute: it starts when the kernel before it is done, and none starts before its end
 SCHEDULE = "mlirstack.schedule"  # of a kernel: its emitter's name; of its function: {name = "rows", threads = 256 : i64, …}
 SHARED = "shared_memory"  # symbol of the dynamic shared memory of a kernel
 _DYNAMIC_INDEX = -2147483648  # LLVM dialect: this index of a getelementptr is an operand
@@ -124,6 +125,10 @@ class Kernel:
             attributes[CLUSTER] = ir.IntegerAttr.get(self.i64, cluster)
         if min_blocks:
             attributes[MIN_BLOCKS] = ir.IntegerAttr.get(self.i64, min_blocks)
+
+    def run_alone(self) -> None:
+        """No blocks of other kernels beside its own: see :mod:`mlirstack.passes.cuda.overlap`."""
+        self.kernel.attributes[ALONE] = ir.UnitAttr.get()
 
     # -------------------------------------------------------------------------------------------------------- parameters
 
