@@ -169,6 +169,11 @@ def item_call(x: Tensor) -> Tensor:
     return x / scale
 
 
+def tolist_call(x: Tensor) -> Tensor:
+    weights = (x * 2).tolist()  # break: data-dependent
+    return x + weights[0]
+
+
 def tensor_assert(x: Tensor) -> Tensor:
     y = x + 1
     assert bool((y > 0).all()), "negative"  # break: data-dependent
@@ -351,6 +356,7 @@ PROGRAMS: dict[str, Program] = {
     "data_dependent_while": once(data_dependent_while, 2),
     "data_dependent_for": once(data_dependent_for, 1),
     "item_call": once(item_call, 2),
+    "tolist_call": once(tolist_call, 2),
     "tensor_assert": once(tensor_assert, 2),
     "nonzero_call": once(nonzero_call, 1),
     "ctypes_call": once(ctypes_call, 2),
