@@ -12,6 +12,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 import mlirstack as ms
+from mlirstack.frontend import trees
 from mlirstack.frontend.references import ModelSource, load
 
 pytest.importorskip("transformers", reason="needs the extra 'models'")
@@ -29,6 +30,9 @@ def test_a_model_of_hugging_face_gives_eagers_answer_in_its_own_container(name, 
     with torch.no_grad():
         wanted = source.eager(*source.inputs, **source.kwargs)
     assert type(found) is type(wanted)
+    # What a bundle holds of the containers is read where the model was never seen; numbers stay numbers.
+    written = trees.dumps(pytree.tree_structure(wanted))
+    assert trees.loads(written) == pytree.tree_structure(wanted)
     leaves = pytree.tree_leaves(found), pytree.tree_leaves(wanted)
     assert len(leaves[0]) == len(leaves[1]) > 0
     for mine, eagers in zip(*leaves, strict=True):

@@ -63,7 +63,6 @@ _ROUGH_IN_FLOAT64 = (aten.gelu, aten.gelu_backward, aten.log2, aten.leaky_relu)
 _BETTER_IN_LINALG: dict[Any, str] = {
     aten.sort: "TOSA has no sort: it would become a minimum and a gather for every position",
     aten.topk: "TOSA has no sort: it would become a maximum and a gather for every position",
-    aten.remainder: "TOSA would take the remainder of real numbers from their rounded quotient",
     aten.cumsum: "TOSA has no scan: it would become a sum for every position",
 }
 
@@ -186,7 +185,7 @@ def _graph_objections(graph: FxGraph) -> Iterator[Objection]:
                 yield Objection(
                     what, f"TOSA would hold {count} numbers as a constant, and fold what is computed from them", source
                 )
-        for reason in (_float64_is_rounded(node), _product_with_zero(node)):
+        for reason in (_float64_is_rounded(node), _product_with_zero(node), _real_remainder(node)):
             if reason is not None:
                 yield Objection(what, reason, source)
         for tensor in node_tensors(node):
@@ -216,6 +215,13 @@ def _product_with_zero(node: fx.Node) -> str | None:
     if not any(tensor.is_floating_point() for tensor in node_tensors(node)):
         return None
     return "TOSA would take a product with zero for zero, though the other factor be NaN or infinite"
+
+
+def _real_remainder(node: fx.Node) -> str | None:
+    """Why a remainder would be off by many divisors, or None."""
+    if getattr(node.target, "overloadpacket", None) is not aten.remainder or not node.meta["val"].is_floating_point():
+        return None
+    return "TOSA would take the remainder of real numbers from their rounded quotient"
 
 
 def _is_zero(value: Any) -> bool:

@@ -38,6 +38,7 @@ def add_complex_decompositions(table: dict[Any, Decomposition]) -> None:
         aten.mean.dim: _mean,
     }
     extend(table, aten.full.default, _full)
+    extend(table, torch.ops.prims.convert_element_type.default, _real_part)
     for op, rule in rules.items():
         extend(table, op, functools.partial(_if_complex, rule))
 
@@ -45,6 +46,13 @@ def add_complex_decompositions(table: dict[Any, Decomposition]) -> None:
 def _if_complex(rule: Decomposition, *args: Any, **kwargs: Any) -> Any:
     found = any(isinstance(a, complex) or (isinstance(a, Tensor) and a.is_complex()) for a in args[:2])
     return rule(*args, **kwargs) if found else NotImplemented
+
+
+def _real_part(x: Tensor, dtype: torch.dtype) -> Any:
+    """What is left of a complex number in a real dtype; as a boolean, whether it is anything but zero."""
+    if not x.is_complex() or dtype.is_complex:
+        return NotImplemented
+    return torch.logical_or(x.real != 0, x.imag != 0) if dtype == torch.bool else x.real.to(dtype)
 
 
 def _full(size: Sequence[int], number: complex, *, dtype: torch.dtype | None = None, **options: Any) -> Any:
