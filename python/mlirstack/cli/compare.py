@@ -205,7 +205,7 @@ class _Comparison:
         if self.build_only:
             return self.built(job, dump, tell)
         from mlirstack.compare.compare import compare as run_comparison
-        from mlirstack.compare.keywords import positional
+        from mlirstack.compare.keywords import bound, positional
         from mlirstack.frontend.program import Program
         from mlirstack.frontend.references import load
 
@@ -216,7 +216,8 @@ class _Comparison:
         def compile_function(
             module: Any, inputs: tuple[Any, ...], *, target: str, route: str, dynamic_shapes: Any
         ) -> Candidate:
-            return self.stored(job, target, module) if self.artifacts else self.candidate(job, target, dump, tell)
+            found = self.stored(job, target, module) if self.artifacts else self.candidate(job, target, dump, tell)
+            return replace(found, function=bound(found.function, source.kwargs, found.device))
 
         return run_comparison(
             positional(source.eager, source.kwargs),

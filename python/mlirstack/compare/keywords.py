@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 
+from mlirstack.compare.accuracy import moved
 from mlirstack.errors import UsageError
 
 
@@ -21,6 +23,11 @@ class WithKeywords(torch.nn.Module):
     def forward(self, *args: Any) -> Any:
         """Call the model."""
         return self.model(*args, **self.keywords)
+
+
+def bound(function: Callable[..., Any], keywords: Mapping[str, Any], device: str) -> Callable[..., Any]:
+    """What was compiled with ``keywords`` as a function of positional inputs only, which are on ``device``."""
+    return functools.partial(function, **moved(dict(keywords), device)) if keywords else function
 
 
 def positional(model: Callable[..., Any], keywords: Mapping[str, Any]) -> torch.nn.Module:

@@ -24,6 +24,7 @@ from torch.export import Dim, ExportedProgram
 from torch.utils import _pytree as pytree
 
 from mlirstack.errors import UsageError
+from mlirstack.frontend.containers import register_containers
 from mlirstack.frontend.dynamic_option import DynamicRanges, parse_dynamic
 from mlirstack.frontend.export import Inputs, export, given_inputs
 from mlirstack.frontend.onnx.source import OnnxModule, load_onnx
@@ -51,6 +52,10 @@ class ModelSource:
     inputs: tuple[Any, ...]
     kwargs: dict[str, Any] = field(default_factory=dict)
     dynamic_shapes: Any = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.model, nn.Module):
+            register_containers(self.model)  # before eager's first answer is taken apart
 
     @property
     def eager(self) -> Callable[..., Any]:

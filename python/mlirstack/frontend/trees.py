@@ -15,6 +15,7 @@ from typing import Any
 from torch.utils import _pytree as pytree
 
 from mlirstack.errors import UsageError
+from mlirstack.frontend.containers import is_cache, register_cache
 
 _PREFIX = "class:"  # of the names that this module registers
 
@@ -40,6 +41,8 @@ def loads(text: str) -> pytree.TreeSpec:
     for name in _type_names(json.loads(text)):
         if name.startswith(_PREFIX) and name not in pytree.SERIALIZED_TYPE_TO_PYTHON_TYPE:
             _register(_find(name.removeprefix(_PREFIX)), name.removeprefix(_PREFIX))
+        elif is_cache(name) and name not in pytree.SERIALIZED_TYPE_TO_PYTHON_TYPE:
+            register_cache(name)
     return pytree.treespec_loads(text)
 
 
