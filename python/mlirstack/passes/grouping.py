@@ -108,6 +108,7 @@ class _Grouping:
         self.groups: dict[int, Group] = {n: Group(group.kind, [], is_given=True) for n, group in enumerate(given)}
         self.given = {op: n for n, group in enumerate(given) for op in group.ops}
         self.of: dict[Any, int] = {}  # operation → its group
+        self.makers: dict[Any, list[Any]] = {}  # operation → those that make what it reads
         self.last_effect: int | None = None
 
     def add(self, op: Any) -> None:
@@ -140,8 +141,11 @@ class _Grouping:
                     other.before |= group.before
 
     def _producers(self, op: Any) -> set[int]:
-        found = {functions.defining_op(value) for value in external_values(op)}
-        return {self.of[p] for p in found if p is not None and p in self.of}
+        makers = self.makers.get(op)
+        if makers is None:
+            found = {functions.defining_op(value) for value in external_values(op)}
+            makers = self.makers[op] = [p for p in found if p is not None]
+        return {self.of[p] for p in makers if p in self.of}
 
     def _home(self, op: Any, kind: str) -> int | None:
         """The group of a producer that ``op`` can join, or None."""
