@@ -37,7 +37,7 @@ def first_exchanged(wrong: Any, right: Any, judge: Judge) -> dict[str, Any]:
         if not accuracy.ok:
             alone = judge(_with_units(wrong, right, [name])).ok
             changed = unified(_text(ours[name]).splitlines(), _text(theirs[name]).splitlines(), "passes", "given", context=1)
-            return _found(f"@{name}", theirs[name], list(changed)[2:], accuracy, alone, "what the passes make")
+            return _found(f"@{name}", ours[name], list(changed)[2:], accuracy, alone, "what the passes make")
     return _nothing("no kernel alone makes the answer wrong")
 
 

@@ -33,7 +33,7 @@ _FREE = frozenset(
 )
 _BYTES = 1 << 30  # of all values together
 _TRIALS = 24  # suspects that are tried by substitution
-_LINES = 12  # that are shown of an op
+_LINES, _COLUMNS = 12, 400  # that are shown of an op
 
 
 @dataclass(frozen=True)
@@ -91,8 +91,9 @@ def _text(op: Any) -> str:
 
 
 def shortened(lines: Sequence[str]) -> str:
-    """The lines as text, the first ones if there are many."""
-    return "\n".join(lines if len(lines) <= _LINES else [*lines[: _LINES - 1], "…"])
+    """The lines as text, the first ones if there are many, and the begin of long ones."""
+    shown = lines if len(lines) <= _LINES else [*lines[: _LINES - 1], "…"]
+    return "\n".join(line if len(line) <= _COLUMNS else line[: _COLUMNS - 1] + "…" for line in shown)
 
 
 def _block(module: Any) -> Any:
