@@ -46,3 +46,14 @@ func.func @nothing_reduced(%x: tensor<f32>) -> tensor<f32> {
   } -> tensor<f32>
   return %0 : tensor<f32>
 }
+
+// What is joined keeps its static sizes.
+// CHECK-LABEL: func.func @joined(
+// CHECK-SAME:    %[[X:.*]]: tensor<1x5xf32>, %[[Y:.*]]: tensor<3x5xf32>
+// CHECK:         tensor.concat dim(0) %[[X]], %[[Y]] : (tensor<1x5xf32>, tensor<3x5xf32>) -> tensor<4x5xf32>
+func.func @joined(%x: tensor<1x5xf32>, %y: tensor<3x5xf32>) -> tensor<4x5xf32> {
+  %0 = tensor.cast %x : tensor<1x5xf32> to tensor<?x5xf32>
+  %1 = tensor.cast %y : tensor<3x5xf32> to tensor<?x5xf32>
+  %2 = tensor.concat dim(0) %0, %1 : (tensor<?x5xf32>, tensor<?x5xf32>) -> tensor<4x5xf32>
+  return %2 : tensor<4x5xf32>
+}

@@ -30,6 +30,7 @@ class SimplifyLinalg(PythonPass):
     - An integer power is a product where the exponent is a small constant, else a power of floats: LLVM's own integer
       power takes one exponent for a whole vector.
     - The size of -1 that torch infers, in ``x.reshape(-1, 6)`` of a dynamic size, is computed.
+    - Tensors that are joined keep their static sizes: torch-mlir casts them away.
     """
 
     name = "mlirstack-simplify-linalg"
@@ -51,6 +52,15 @@ class SimplifyLinalg(PythonPass):
         for op in walk(module):
             if op.name == "tensor.expand_shape":
                 _inferred_size(op)
+            if op.name == "tensor.concat":
+                _joined_as_they_are(op)
+
+
+def _joined_as_they_are(op: Any) -> None:
+    for number, piece in enumerate(op.operands):
+        cast = functions.defining_op(piece)
+        if cast is not None and cast.name == "tensor.cast" and ir.RankedTensorType(cast.operands[0].type).has_static_shape:
+            op.operands[number] = cast.operands[0]
 
 
 def _inferred_size(op: Any) -> None:

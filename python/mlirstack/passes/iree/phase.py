@@ -23,6 +23,7 @@ from mlirstack.passes.iree.gathers import hold_gathered_values
 from mlirstack.passes.iree.late_checks import checks_to_results
 from mlirstack.passes.iree.readings import hold_shared_results
 from mlirstack.passes.iree.results import pass_results
+from mlirstack.passes.iree.scatters import write_slices_in_order
 from mlirstack.passes.iree.targets import BACKENDS, CPU, architecture_flags, check_architecture, device_attribute
 from mlirstack.pipeline.registry import nearest
 from mlirstack.pipeline.step import Translation
@@ -99,6 +100,7 @@ class IreePhase(Translation):
         hold_shared_results(module)
         hold_gathered_values(module)
         hold_constant_addends(module)
+        write_slices_in_order(module)
         describe_device(module, device_attribute(self.backend, self.arch))
         return module_bytecode(module)
 

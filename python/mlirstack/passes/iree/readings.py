@@ -22,6 +22,9 @@ from mlirstack.schedules.linalg_ops import LinalgOp, Operand, linalg_op
 _EXPAND, _COLLAPSE = "tensor.expand_shape", "tensor.collapse_shape"
 _RESHAPES = (_EXPAND, _COLLAPSE)
 
+_INSERTIONS = ("tensor.insert", "tensor.insert_slice")
+_DESTINATION_LAST = ("linalg.", "tm_tensor.")
+
 _Reading = tuple[str, ...]  # for each dimension of a value the index that an op reads it at, in terms of the op's loops
 
 
@@ -41,7 +44,10 @@ def hold_shared_results(module: Any) -> None:
 
 
 def hold(value: Any) -> None:
-    """All that reads ``value`` reads it behind a barrier."""
+    """All that reads ``value`` reads it behind a barrier; what writes to it in place, as a scatter does, stays before it.
+
+    IREE takes nothing behind a barrier for constant, and would let it be written.
+    """
     op = value.owner.operation
     value.context.allow_unregistered_dialects = True
     with ir.InsertionPoint.after(op), op.location:
@@ -50,7 +56,21 @@ def hold(value: Any) -> None:
         held = barrier.result
         if sizes:  # of what passes a barrier nothing is known any more
             held = ir.Operation.create("flow.tensor.tie_shape", results=[value.type], operands=[held, *sizes]).result
-    value.replace_all_uses_except(held, [barrier, *(size.owner.operation for size in sizes)])
+    made = {barrier, held.owner.operation, *(size.owner.operation for size in sizes)}
+    for use in list(value.uses):
+        reader = use.owner.operation
+        if reader not in made and not _is_written(use):
+            reader.operands[use.operand_number] = held
+
+
+def _is_written(use: Any) -> bool:
+    """Is it the operand that an op writes its result to, as it is or reshaped?"""
+    op = use.owner.operation
+    if op.name in _RESHAPES:
+        return any(_is_written(further) for further in op.results[0].uses)
+    if op.name in _INSERTIONS:
+        return bool(use.operand_number == 1)
+    return op.name.startswith(_DESTINATION_LAST) and use.operand_number >= len(op.operands) - len(op.results)
 
 
 def _shared(ops: Sequence[Any]) -> list[Any]:
