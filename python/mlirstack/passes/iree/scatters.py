@@ -1,7 +1,8 @@
 """Scatters into slices of arguments, made to write one element after the other when a program is handed to IREE.
 
-IREE 3.13 computes the slice together with the scatter.  One that is said to write to different places it distributes, and then
-refuses its own code ("write affecting operations on global resources are restricted to workgroup distributed contexts").
+IREE 3.13 computes the slice together with the scatter.  One that is said to write to different places it distributes, and
+then refuses its own code ("write affecting operations on global resources are restricted to workgroup distributed
+contexts").
 """
 
 from __future__ import annotations
