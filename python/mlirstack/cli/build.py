@@ -40,7 +40,8 @@ def build(
     out: Annotated[Path, typer.Option("-o", "--out", help="directory of the bundle")],
     optimize: Annotated[int | None, typer.Option("-O", min=0, max=3, help="IREE's optimization level (default: 3)")] = None,
     settings: Annotated[
-        list[str] | None, typer.Option("--set", help="NAME=VALUE for the target's compiler: data-tiling=false, ukernels=all")
+        list[str] | None,
+        typer.Option("--set", help="NAME=VALUE for the target's compiler: data-tiling=false, ukernels=all, image=ptx"),
     ] = None,
     kernels: Annotated[str | None, KERNELS] = None,
     tune: Annotated[int, typer.Option("--tune", min=0, help="try this many sets of settings, keep the fastest")] = 0,
