@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 import mlirstack as ms
 from mlirstack import zoo
 from mlirstack.cli.main import app
+from mlirstack.dynamo.explain import breaks
 from mlirstack.dynamo.explain.breaks import GraphBreak, graph_breaks
 from mlirstack.dynamo.explain.capture import call_with, capture
 from mlirstack.dynamo.explain.child import answer
@@ -239,6 +240,14 @@ def test_guards_of_all_dialects(guard: str, kind: str, what: str) -> None:
     assert (found.kind, found.what) == (kind, what)
     assert found.before
     assert found.after
+
+
+def test_lines_of_torch_are_not_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever torch lies: a build from source is in no site-packages."""
+    monkeypatch.setattr(breaks, "_TORCH", "/src/pytorch/torch/")
+    assert breaks.is_library("/src/pytorch/torch/_library/custom_ops.py")
+    assert breaks.is_library(torch.__file__)
+    assert not breaks.is_library("/src/pytorch/train.py")
 
 
 def test_decision_table() -> None:

@@ -27,6 +27,7 @@ _SKIPPED = ("Skipping the function", "Skipping frame", "Skipping the frame")
 _NO_MORE = ("\nTraceback (most recent call last):", "\n*** While handling this graph break", "\nSet TORCHDYNAMO_VERBOSE")
 _INTRODUCTIONS = ("Graph Break Reason:", "Encountered graph break when", "Failed to handle graph break gracefully.")
 _OWN_FOLDER = str(Path(__file__).parent)
+_TORCH = str(Path(torch.__file__).parent) + "/"  # of a build from source, it is in no site-packages
 
 
 @dataclass(frozen=True)
@@ -151,12 +152,12 @@ def user_frame(frames: Iterable[Frame]) -> Frame | None:
 
 
 def is_library(file: str) -> bool:
-    """Whether a file belongs to Python or to an installed package."""
-    return "site-packages/" in file or "dist-packages/" in file or file.startswith((_stdlib(), "<"))
+    """Whether a file belongs to Python, to an installed package, or to torch, wherever that lies."""
+    return "site-packages/" in file or "dist-packages/" in file or file.startswith((_stdlib(), "<")) or _is_torch(file)
 
 
 def _is_torch(file: str) -> bool:
-    return "-packages/torch/" in file or file.startswith("<site-packages>/torch/")
+    return "-packages/torch/" in file or file.startswith(("<site-packages>/torch/", _TORCH))
 
 
 @cache
