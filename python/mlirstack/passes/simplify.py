@@ -6,6 +6,7 @@ What they look for is what TOSA leaves behind: TOSA has no infinities in its red
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,24 +37,25 @@ class SimplifyLinalg(PythonPass):
     name = "mlirstack-simplify-linalg"
 
     def apply(self, module: Any) -> None:
+        # One walk: no rule makes operations that a later one is for, or erases any but those of its own name.
+        found: defaultdict[str, list[Any]] = defaultdict(list)
         for op in walk(module):
-            if op.name in ("arith.maximumf", "arith.minimumf"):
-                _drop_upper_clamp(op)
-        for op in walk(module):
-            if op.name == "math.fpowi":
-                _integer_power(op)
-        for op in walk(module):
-            if op.name.startswith("linalg.") and len(op.results) and op.name != "linalg.fill":
-                _exact_identity(op)
-        for op in walk(module):
-            if op.name == "linalg.generic":
-                _start_in_body(op)
-                _to_fill(op)
-        for op in walk(module):
-            if op.name == "tensor.expand_shape":
-                _inferred_size(op)
-            if op.name == "tensor.concat":
-                _joined_as_they_are(op)
+            found[op.name].append(op)
+        for op in found["arith.maximumf"]:
+            _drop_upper_clamp(op)
+        for op in found["math.fpowi"]:
+            _integer_power(op)
+        for name, ops in found.items():
+            for op in ops if name.startswith("linalg.") and name != "linalg.fill" else ():
+                if len(op.results):
+                    _exact_identity(op)
+        for op in found["linalg.generic"]:
+            _start_in_body(op)
+            _to_fill(op)
+        for op in found["tensor.expand_shape"]:
+            _inferred_size(op)
+        for op in found["tensor.concat"]:
+            _joined_as_they_are(op)
 
 
 def _joined_as_they_are(op: Any) -> None:
@@ -98,8 +100,6 @@ def _float_constant(value: Any) -> float | None:
 
 
 def _drop_upper_clamp(op: Any) -> None:
-    if op.name != "arith.maximumf":
-        return
     for inner, bound in (tuple(op.operands), tuple(op.operands)[::-1]):
         clamp = functions.defining_op(inner)
         if clamp is None or clamp.name != "arith.minimumf" or _float_constant(bound) != 0.0:
