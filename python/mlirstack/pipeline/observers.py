@@ -23,6 +23,8 @@ class LevelCheck(Observer):
         payload, allowed = output.payload, run.stage.level.dialects
         if not isinstance(payload, ir.Module) or allowed is None:
             return
+        if all(name.split(".", 1)[0] in allowed for name in output.ops):  # counted once for all observers
+            return
         leaked = first_op(payload, lambda op: op.name.split(".", 1)[0] not in allowed)
         if leaked is not None:
             raise StageError(
