@@ -27,6 +27,7 @@ from mlirstack.frontend.containers import register_containers
 from mlirstack.frontend.decompositions.empty_tensors import rewrite_empty_tensors
 from mlirstack.frontend.decompositions.prims import rewrite_prim_views
 from mlirstack.frontend.decompositions.table import decomposition_table
+from mlirstack.frontend.decompositions.uniform import rewrite_uniform_constants
 from mlirstack.frontend.dynamic import AxisSpec, DimensionNames, leaf_axes, tile_small_axes
 from mlirstack.frontend.dynamic_views import rewrite_dynamic_views
 from mlirstack.frontend.graph import FxGraph, dtype_name, node_source, output_node, placeholders
@@ -201,6 +202,7 @@ class _Lifting:
         rewrite_dynamic_views(self.graph)
         _fill_in_source_lines(self.graph)
         self._lift_inputs()
+        rewrite_uniform_constants(self.program.graph_module)
         self._lift_outputs()
         _remove_dead_nodes(self.graph)
         self.program.graph_module.recompile()

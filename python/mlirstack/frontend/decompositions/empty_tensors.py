@@ -16,6 +16,7 @@ from torch import Tensor, fx
 from torch.utils import _pytree as pytree
 
 from mlirstack.frontend.decompositions.extend import Decomposition, extend
+from mlirstack.frontend.decompositions.uniform import Number, fill_with, uniform_result
 from mlirstack.frontend.graph import calls, node_tensors
 
 aten = torch.ops.aten
@@ -47,8 +48,7 @@ def rewrite_empty_tensors(module: fx.GraphModule) -> None:
             node.target, node.args = aten.empty.memory_format, ([*found[0].shape],)
             node.kwargs = {"dtype": found[0].dtype, "device": found[0].device}
         elif (number := _constant(node)) is not None:
-            node.target, node.args = aten.full.default, ([*found[0].shape], number)
-            node.kwargs = {"dtype": found[0].dtype, "device": found[0].device}
+            fill_with(node, number)
 
 
 def _looked_through(nodes: Sequence[fx.Node]) -> set[fx.Node]:
@@ -73,18 +73,13 @@ def is_empty(x: Tensor) -> bool:
     return any(isinstance(size, int) and size == 0 for size in x.shape)
 
 
-def _constant(node: fx.Node) -> int | float | bool | None:
+def _constant(node: fx.Node) -> Number | None:
     """The number that ``node``, which reads nothing but empty tensors, gives in all places; None where it is another."""
     read = {operand: operand.meta.get("val") for operand in node.all_input_nodes}
     if not read or not all(isinstance(x, Tensor) and is_empty(x) for x in read.values()):
         return None
     empty = {operand: torch.empty(x.shape, dtype=x.dtype) for operand, x in read.items() if isinstance(x, Tensor)}
-    args, kwargs = fx.map_arg((node.args, node.kwargs), empty.__getitem__)
-    result: Tensor = node.target(*args, **{**kwargs, **({"device": "cpu"} if "device" in kwargs else {})})  # type: ignore[operator]
-    number: int | float | bool = result.flatten()[0].item()
-    same = torch.full_like(result, number)
-    is_uniform = torch.equal(result.isnan(), same.isnan()) and torch.equal(result.nan_to_num(), same.nan_to_num())
-    return number if is_uniform else None
+    return uniform_result(node, empty.__getitem__)
 
 
 def _cat(tensors: Sequence[Tensor], dim: int = 0) -> Any:

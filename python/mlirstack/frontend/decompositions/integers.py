@@ -7,6 +7,7 @@ many of these ops (torch-mlir 20261001: "dstOriginalDtype has to be passed to co
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -58,6 +59,7 @@ def add_integer_decompositions(table: dict[Any, Decomposition]) -> None:
         extend(table, op, functools.partial(_made_as_int64, op))
     for op in (aten.any.default, aten.any.dim):
         extend(table, op, functools.partial(_any_of_bytes, op))
+    extend(table, aten.cat.default, _joined_in_one_dtype)
 
 
 def _bitwise(with_tensor: Any) -> Decomposition:
@@ -165,3 +167,11 @@ def _any_of_bytes(op: Any, x: Tensor, *args: Any, **kwargs: Any) -> Any:
     if x.dtype != torch.uint8:
         return NotImplemented
     return op(x != 0, *args, **kwargs).to(torch.uint8)
+
+
+def _joined_in_one_dtype(tensors: Sequence[Tensor], dim: int = 0) -> Any:
+    """Tensors of several dtypes in the common one: converted on the way, truth values end the process next to bytes."""
+    dtype = functools.reduce(torch.promote_types, [x.dtype for x in tensors])
+    if all(x.dtype == dtype for x in tensors):
+        return NotImplemented
+    return aten.cat.default([x.to(dtype) for x in tensors], dim)

@@ -146,11 +146,14 @@ def _in_float32(op: Any, *args: Any, **kwargs: Any) -> Any:
 
 def _comparison(with_tensor: Any) -> Decomposition:
     def decomposition(x: Tensor, number: float) -> Any:
-        if not isinstance(number, (int, float)) or not (x.is_floating_point() or x.dtype == torch.uint8):
+        if not isinstance(number, (int, float)) or x.is_complex():
             return NotImplemented
         if x.dtype == torch.uint8:
             return with_tensor(*compared_with(x, number))
-        return with_tensor(x, torch.full((), number, dtype=x.dtype, device=x.device))
+        if not x.is_floating_point() and not isinstance(number, float):
+            return NotImplemented
+        dtype = torch.result_type(x, number)
+        return with_tensor(x.to(dtype), torch.full((), number, dtype=dtype, device=x.device))
 
     return decomposition
 

@@ -109,7 +109,8 @@ def _clamp(x: Tensor, low: float | None = None, high: float | None = None) -> An
 
 
 def _where(condition: Tensor, x: Tensor, y: Tensor) -> Any:
-    if x.dtype == y.dtype or torch.uint8 not in (x.dtype, y.dtype):
+    """Also of truth values and int8, whose conversion on the way ends the process."""
+    if x.dtype == y.dtype or not {torch.uint8, torch.bool} & {x.dtype, y.dtype}:
         return NotImplemented
     common = common_dtype((x, y))
     return torch.where(condition, x.to(common), y.to(common))
