@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import pytest
 import torch
+from several import assert_as_eager
 from torch import nn
 
 import mlirstack as ms
@@ -71,3 +73,16 @@ def test_compiled(module: nn.Module, shape: tuple[int, ...]) -> None:
     x = torch.randn(*shape)
     with torch.no_grad():
         torch.testing.assert_close(ms.compile(module.eval(), (x,), target="cpu")(x), module(x))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"stride": 2}, {"stride": (2, 3), "padding": 1, "dilation": (1, 2)}, {"stride": 3, "groups": 2, "output_padding": 1}],
+)
+def test_beside_infinities_nothing_is_multiplied_by_a_zero_that_was_put_in(options: dict[str, Any]) -> None:
+    """Phases of fewer taps than others were filled up with zeros, which made NaN of infinities."""
+    generator = torch.Generator().manual_seed(0)
+    x, weight = torch.randn(1, 4, 5, 4, generator=generator), torch.randn(4, 2, 3, 4, generator=generator)
+    x[0, 1, 2, 1], x[0, 2, 4, 3] = float("inf"), float("nan")
+    programs = {"image": lambda x, weight: nn.functional.conv_transpose2d(x, weight, **options)}
+    assert_as_eager(programs, x, weight)

@@ -2,9 +2,9 @@
 
 The definition inserts zeros between the elements of the input, and most products of the convolution over it are with zero.
 Each output position meets only the taps of one phase of the stride (Shi et al., "Is the deconvolution layer the same as a
-convolutional layer?", 2016), so one convolution computes all phases as channels, and nothing is multiplied by zero but
-the taps that fill up the shorter phases.  A stride of 1 has one phase; with groups, which torch-mlir has no transposed
-convolution for, it goes this way as well.
+convolutional layer?", 2016), so one convolution computes all phases of equally many taps as channels, and nothing is
+multiplied by a zero that was put in: beside an infinity that would be NaN.  A stride of 1 has one phase; with groups, which
+torch-mlir has no transposed convolution for, it goes this way as well.
 """
 
 from __future__ import annotations
@@ -27,6 +27,15 @@ _MAX_PIECES = 64  # of phases that lie apart: each is an operation of its own
 def add_transposed_decompositions(table: dict[Any, Decomposition]) -> None:
     """Add the decompositions of this module to ``table``."""
     extend(table, aten.convolution.default, _transposed)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """The phases of one dimension that have ``taps`` taps each, ``first`` among them."""
+
+    first: int
+    phases: int
+    taps: int
 
 
 @dataclass(frozen=True)
@@ -56,8 +65,15 @@ class _Axis:
 
     @property
     def taps(self) -> int:
-        """Taps of the longest phase; others are filled up with zeros."""
+        """Taps of the longest phases; others have one less."""
         return -(-self.kernel // self.period)
+
+    @property
+    def parts(self) -> tuple[_Part, ...]:
+        """The phases by their number of taps."""
+        longest = self.kernel - (self.taps - 1) * self.period
+        parts = (_Part(0, longest, self.taps), _Part(longest, self.phases - longest, self.taps - 1))
+        return tuple(part for part in parts if part.phases)
 
     @property
     def step(self) -> int:
@@ -131,14 +147,8 @@ def _axes(
 
 def _by_phases(x: Tensor, weight: Tensor, bias: Tensor | None, axes: Sequence[_Axis], groups: int) -> Tensor:
     """``x`` ``[N, C, *sizes]``, ``weight`` ``[C, O / groups, *kernel]`` → ``[N, O, *out]``."""
-    batch, rank, outputs = x.shape[0], len(axes), weight.shape[1]
-    filters = _filters(weight, axes, groups)
-    full = [(axis.taps - 1) * axis.step - axis.cut for axis in axes]
-    steps, ones, zeros = [axis.step for axis in axes], [1] * rank, [0] * rank
-    found = aten.convolution(x, filters, None, ones, full, steps, False, zeros, groups)
-    # [N, groups * O / groups * phases, *length] → [N, O, phase, …, length, …]
-    channels = groups * outputs
-    found = found.reshape(batch, channels, *(axis.phases for axis in axes), *(axis.length for axis in axes))
+    batch, rank, channels = x.shape[0], len(axes), weight.shape[1] * groups
+    found = _phases(x, weight, axes, groups)
     for i, axis in enumerate(axes):
         # The phases of this dimension between what is in place already and what is not; its length is next to last.
         found = _in_place(found, axis, phase_at=2 + i, length_at=2 + rank + i)
@@ -149,23 +159,40 @@ def _by_phases(x: Tensor, weight: Tensor, bias: Tensor | None, axes: Sequence[_A
         if missing > 0:
             found = aten.constant_pad_nd(found, [*[0, 0] * (rank - 1 - i), 0, missing], 0)
         found = found.narrow(2 + i, first, axis.out)
-    return found if bias is None else found + bias.reshape(-1, *ones)
+    return found if bias is None else found + bias.reshape(-1, *[1] * rank)
 
 
-def _filters(weight: Tensor, axes: Sequence[_Axis], groups: int) -> Tensor:
-    """All phases' filters, ``[groups * O / groups * phases, C / groups, *taps]``, as a plain convolution takes them."""
+def _phases(x: Tensor, weight: Tensor, axes: Sequence[_Axis], groups: int, parts: tuple[_Part, ...] = ()) -> Tensor:
+    """``[N, O, *phases, *lengths]``: all phases of the dimensions after those for which ``parts`` says which are wanted."""
+    if len(parts) < len(axes):
+        found = [_phases(x, weight, axes, groups, (*parts, part)) for part in axes[len(parts)].parts]
+        return found[0] if len(found) == 1 else torch.cat(found, 2 + len(parts))
+    rank, both = len(axes), list(zip(axes, parts, strict=True))
+    filters = _filters(weight, both, groups)
+    full = [(part.taps - 1) * axis.step - axis.cut for axis, part in both]
+    phases = aten.convolution(
+        x, filters, None, [1] * rank, full, [axis.step for axis in axes], False, [0] * rank, groups
+    )  # fmt: skip
+    phases = phases.reshape(x.shape[0], -1, *(part.phases for part in parts), *phases.shape[2:])
+    # Phases of fewer taps end earlier.
+    pads = [amount for axis, part in reversed(both) for amount in (0, (axis.taps - part.taps) * axis.step)]
+    return aten.constant_pad_nd(phases, pads, 0) if any(pads) else phases
+
+
+def _filters(weight: Tensor, axes: Sequence[tuple[_Axis, _Part]], groups: int) -> Tensor:
+    """The parts' filters, ``[groups * O / groups * phases, C / groups, *taps]``, as a plain convolution takes them."""
     rank, (inputs, outputs) = len(axes), weight.shape[:2]
-    pads = [amount for axis in reversed(axes) for amount in (0, axis.taps * axis.period - axis.kernel)]
+    pads = [amount for axis, _ in reversed(axes) for amount in (0, axis.taps * axis.period - axis.kernel)]
     padded = aten.constant_pad_nd(weight, pads, 0) if any(pads) else weight
     # Tap k of a dimension is tap k // period of phase k % period.
-    split = padded.reshape(groups, inputs // groups, outputs, *(n for axis in axes for n in (axis.taps, axis.period)))
-    for i, axis in enumerate(axes):
-        split = split.narrow(4 + 2 * i, 0, axis.phases)
+    split = padded.reshape(groups, inputs // groups, outputs, *(n for axis, _ in axes for n in (axis.taps, axis.period)))
+    for i, (_, part) in enumerate(axes):
+        split = split.narrow(3 + 2 * i, 0, part.taps).narrow(4 + 2 * i, part.first, part.phases)
     phases, taps = [4 + 2 * i for i in range(rank)], [3 + 2 * i for i in range(rank)]
     ordered = split.permute(0, 2, *phases, 1, *taps)
-    filters = ordered.reshape(-1, inputs // groups, *(axis.taps for axis in axes))
+    filters = ordered.reshape(-1, inputs // groups, *(part.taps for _, part in axes))
     # A convolution meets the last tap first.
-    turned = [2 + i for i, axis in enumerate(axes) if axis.taps > 1]
+    turned = [2 + i for i, (_, part) in enumerate(axes) if part.taps > 1]
     return filters.flip(turned) if turned else filters
 
 
