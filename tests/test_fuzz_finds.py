@@ -273,3 +273,82 @@ def test_the_norm_of_a_single_number_is_its_magnitude() -> None:
         "of several": lambda x: torch.linalg.vector_norm(x[3:].T, 1),
     }
     assert_as_eager(programs, x)
+
+
+@pytest.mark.parametrize("route", ["auto", "linalg"])
+def test_truth_values_next_to_small_integers_are_made_wider_first(route: str) -> None:
+    """Each of them ended the process: torch-mlir has no conversion of one bit to eight on the way."""
+    small = torch.tensor([-3, 100, 0, 7], dtype=torch.int8)
+    programs = {
+        "cat": lambda x, y: torch.cat([x, y]),
+        "cat the other way": lambda x, y: torch.cat([y, x, x]),
+        "stack": lambda x, y: torch.stack([x, y]),
+        "where": lambda x, y: torch.where(x, x, y),
+        "where the other way": lambda x, y: torch.where(x, y, y > 0),
+        "cat with real numbers": lambda x, y: torch.cat([y, x.to(torch.float64), y.half()]),
+    }
+    assert_as_eager(programs, BITS[0], small, route=route)
+
+
+def test_what_is_computed_from_constants_alone_is_eager_s() -> None:
+    """Torch-mlir compares constants of real numbers with whole ones by their bits: a wrong answer, or the process ends."""
+    programs = {
+        "sign": lambda x: torch.sign(torch.full((4, 2), -2.0)) * x,
+        "sign of zero": lambda x: torch.sign(torch.zeros_like(x)) + x,
+        "sign of a number": lambda x: torch.sign(torch.tensor(2.0)) * x,
+        "sign of float16": lambda x: torch.sign(torch.full((4, 2), 3.0, dtype=torch.float16)) + x,
+        "places of padding": lambda x: torch.argmin(torch.sign(F.pad(x[:, :0], (1, 1))), -2),
+        "whole constants and a real number": lambda x: (torch.full((4, 2), 3) > 2.5) | (x > 0),
+        "a whole constant and a real number": lambda x: (torch.tensor(3) > 2.5) & (x > 0),
+        "NaN": lambda x: torch.where(torch.isnan(torch.full((4, 2), NAN)), x, 0.0),
+        "different in every place": lambda x: torch.sign(torch.zeros(4, 2) - 1).cumsum(0) * x,
+    }
+    assert_as_eager(programs, torch.randn(4, 2, generator=torch.Generator().manual_seed(0)))
+
+
+def test_whole_numbers_are_compared_with_a_real_one_in_its_dtype() -> None:
+    x = torch.tensor([2**24 + 1, 2**24, -3, 0])
+    programs = {
+        "above": lambda x: x > float(2**24),
+        "between": lambda x: x.int() <= -2.5,
+        "truth values": lambda x: (x > 0) > 0.5,
+        "equal": lambda x: x == float(2**24),
+    }
+    assert_as_eager(programs, x)
+
+
+def test_a_sum_over_no_dimensions_is_part_of_what_reads_it() -> None:
+    """Written once for every element that reads it, it could not be vectorized."""
+    programs = {
+        "sum": lambda s, x: torch.atan2(x * s.sum(), x),
+        "product": lambda s, x: torch.atan2(x + s.prod(), x),
+        "largest": lambda s, x: torch.atan2(x, s.amax() * x),
+        "sum that is returned": lambda s, x: s.sum(),
+    }
+    assert_as_eager(programs, torch.tensor(2.0), torch.rand(7, 3, 5, generator=torch.Generator().manual_seed(0)) + 0.5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_quotients_of_half_precision_are_cut_off_before_they_are_rounded(dtype: torch.dtype) -> None:
+    divisor = torch.arange(1.0, 65.0).to(dtype)
+    programs = {
+        "tensors": lambda x, y: torch.div(x, y, rounding_mode="trunc"),
+        "negative": lambda x, y: torch.div(-x, y, rounding_mode="trunc"),
+        "a number": lambda x, y: torch.div(x, 7.0, rounding_mode="trunc"),
+        "floored": lambda x, y: torch.div(x, y, rounding_mode="floor"),
+    }
+    assert_as_eager(programs, torch.nextafter(3 * divisor, torch.zeros_like(divisor)), divisor)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16])
+def test_exponential_units_keep_small_numbers(dtype: torch.dtype) -> None:
+    """The exponential less one would leave few digits of them."""
+    x = torch.cat([torch.linspace(-2e-3, 1e-3, 40), torch.tensor([NAN, INF, -INF, 0.0])]).to(dtype)
+    programs = {
+        "elu": lambda x: F.elu(x[:40], 2.5),
+        "selu": lambda x: F.selu(x[:40]),
+        "celu": lambda x: F.celu(x[:40], 0.3),
+        "special": lambda x: F.selu(x[40:]),
+        "large": lambda x: F.elu(x[:30] * 1e4),
+    }
+    assert_as_eager(programs, x)

@@ -26,6 +26,7 @@ _CUBE = 0.044715  # of Hendrycks and Gimpel's approximation, 2016
 def add_activation_decompositions(table: dict[Any, Decomposition]) -> None:
     """Extend ``table``; what stands there already is kept for what is not approximated."""
     extend(table, aten.gelu.default, _gelu)
+    extend(table, aten.elu.default, _elu)
     for op, beyond in ((aten.maximum.default, torch.gt), (aten.minimum.default, torch.lt)):
         extend(table, op, functools.partial(_extremum, op, beyond))
     extend(table, aten.clamp.default, _clamp)
@@ -77,6 +78,15 @@ def _gelu(x: Tensor, approximate: str = "none") -> Any:
     # (1 + tanh u) / 2 is the logistic function of 2u, which has no difference of nearly equal numbers where u < 0.
     inner = 2.0 * math.sqrt(2.0 / math.pi) * (wide + _CUBE * wide * wide * wide)
     return (wide * torch.sigmoid(inner)).to(x.dtype)
+
+
+def _elu(x: Tensor, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0) -> Any:
+    """eʸ - 1 as 2t / (1 - t) of t = tanh(y / 2), which has no difference of nearly equal numbers where y is small."""
+    if not x.is_floating_point() or input_scale <= 0:
+        return NotImplemented
+    wide = x.to(accumulation(x.dtype))
+    half = torch.tanh(torch.clamp(wide, max=0.0) * (input_scale / 2.0))
+    return torch.where(wide > 0, wide * scale, half / (1.0 - half) * (2.0 * alpha * scale)).to(x.dtype)
 
 
 def _extremum(op: Any, beyond: Callable[[Tensor, Tensor], Tensor], x: Tensor, y: Tensor) -> Any:

@@ -15,7 +15,7 @@ from torch import Tensor
 from mlirstack.frontend.decompositions.division import where_floored
 from mlirstack.frontend.decompositions.extend import Decomposition, extend
 from mlirstack.frontend.decompositions.unsigned import common_dtype
-from mlirstack.frontend.half import accumulation
+from mlirstack.frontend.half import HALF, accumulation
 
 aten = torch.ops.aten
 
@@ -28,6 +28,7 @@ def add_real_division_decompositions(table: dict[Any, Decomposition]) -> None:
         extend(table, op, _fmod)
     for op in (aten.div.Tensor_mode, aten.div.Scalar_mode):
         extend(table, op, where_floored(_floor_divide))
+        extend(table, op, _half_truncated)
     for op in (aten.floor_divide.default, aten.floor_divide.Scalar):
         extend(table, op, _floor_divide)
 
@@ -58,6 +59,14 @@ def _rest(x: Tensor, y: Tensor) -> Tensor:
     """The remainder with the sign of ``x``; of magnitudes both kinds of remainder are the same."""
     rest = torch.remainder(x.abs(), y.abs())
     return torch.where(x < 0, -rest, rest)
+
+
+def _half_truncated(x: Tensor, y: Any, *, rounding_mode: str | None = None) -> Any:
+    """The quotient of half precision is cut off before it is rounded: 0.999 is no 1 yet."""
+    operands = _operands(x, y)
+    if rounding_mode != "trunc" or operands is None or operands[2] not in HALF:
+        return NotImplemented
+    return torch.trunc(operands[0] / operands[1]).to(operands[2])
 
 
 def _floor_divide(x: Tensor, y: Any) -> Any:
