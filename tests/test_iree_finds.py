@@ -102,6 +102,10 @@ def test_sums_of_what_turns_out_to_be_constant() -> None:
     assert_as_eager(programs, torch.arange(24).reshape(1, 3, 4, 2), x, route="linalg", target="iree-cpu")
 
 
+def _scattered(x: Tensor) -> Tensor:
+    return torch.cat([x * 2, x.scatter_add(0, torch.zeros_like(x, dtype=torch.int64), x), x])
+
+
 def test_scatters_write_to_slices_of_arguments() -> None:
     """IREE refused its own code.  Arguments stay as they are."""
     programs = {
@@ -109,6 +113,7 @@ def test_scatters_write_to_slices_of_arguments() -> None:
         "column": lambda x, i: x[:, 2].index_fill(0, i, 3.0),
         "added": lambda x, i: x[1:7].index_add(0, i, x[:2]),
         "rolled there and back": lambda x, i: x.roll(1, 0).roll(-3, 0),
+        "read before and after": lambda x, i: _scattered(F.max_pool1d(x[None], 2)[0]),
     }
     x = torch.randn(8, 5, generator=torch.Generator().manual_seed(0))
     before = x.clone()

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from mlirstack.bindings import ir
-from mlirstack.ir.ops import functions
+from mlirstack.ir.ops import functions, walk
 from mlirstack.passes.iree.executables import dynamic_sizes
 from mlirstack.schedules.linalg_ops import LinalgOp, Operand, linalg_op
 
@@ -44,10 +44,13 @@ def hold_shared_results(module: Any) -> None:
 
 
 def hold(value: Any) -> None:
-    """All that reads ``value`` reads it behind a barrier; what writes to it in place, as a scatter does, stays before it.
+    """All that reads ``value`` reads it behind a barrier.
 
-    IREE takes nothing behind a barrier for constant, and would let it be written.
+    IREE takes nothing behind a barrier for constant, and would let it be written: what is computed from weights alone stays
+    as it is where an op, as a scatter, writes to it in place.
     """
+    if any(map(_is_written, value.uses)) and not _varies(value):
+        return
     op = value.owner.operation
     value.context.allow_unregistered_dialects = True
     with ir.InsertionPoint.after(op), op.location:
@@ -56,11 +59,22 @@ def hold(value: Any) -> None:
         held = barrier.result
         if sizes:  # of what passes a barrier nothing is known any more
             held = ir.Operation.create("flow.tensor.tie_shape", results=[value.type], operands=[held, *sizes]).result
-    made = {barrier, held.owner.operation, *(size.owner.operation for size in sizes)}
-    for use in list(value.uses):
-        reader = use.owner.operation
-        if reader not in made and not _is_written(use):
-            reader.operands[use.operand_number] = held
+    value.replace_all_uses_except(held, [barrier, *(size.owner.operation for size in sizes)])
+
+
+def _varies(value: Any) -> bool:
+    """Is it computed from an argument of the function?"""
+    queue, seen = [value], {value}
+    while queue:
+        owner = queue.pop().owner
+        if isinstance(owner, ir.Block):
+            if owner.owner.operation.name == "func.func":
+                return True
+            continue
+        read = {operand for op in walk(owner.operation) for operand in op.operands} - seen
+        seen |= read
+        queue += read
+    return False
 
 
 def _is_written(use: Any) -> bool:
