@@ -26,6 +26,7 @@ from mlirstack.fuzz.results import Result, Status
 from mlirstack.fuzz.spec import from_json
 from mlirstack.fuzz.values import is_inexact
 from mlirstack.lowering import LowerOptions, build_program, lower_program, program_of
+from mlirstack.passes.iree.compiler import PHASES
 from mlirstack.passes.iree.phase import VMFB, IreePhase
 from mlirstack.supervised import Tell, serve
 from mlirstack.targets.base import Artifact
@@ -111,7 +112,7 @@ def compile_graphs(built: Built, target: str, dump: Path | None, *, route: str, 
         lowering, artifact, _ = build_program(program, options)
         executable = lowering.target.load(artifact, program.signature, program.parameters)
         return CompiledFunction(executable, program.signature, program.parameters, lowering=lowering)
-    artifact = _iree_artifact(program, LowerOptions(IREE, route, to="prepared", explain=explain))
+    artifact = _iree_artifact(program, LowerOptions(IREE, route, to=_handed_over(), explain=explain))
     executable = create_target(target).load(artifact, program.signature, program.parameters)
     return CompiledFunction(executable, program.signature, program.parameters)
 
@@ -120,6 +121,12 @@ def _iree_artifact(program: Program, options: LowerOptions) -> Artifact:
     lowering = lower_program(program, options)
     assert isinstance(lowering.payload, ir.Module)
     return lowering.target.build(program, IreePhase(VMFB).vmfb_of(lowering.payload))
+
+
+def _handed_over() -> str:
+    """The stage whose result IREE's compiler is given."""
+    names = [stage.name for stage in create_target(IREE).pipeline("linalg", "torch").stages]
+    return names[names.index(f"iree-{next(iter(PHASES))}") - 1]
 
 
 def _flat(answers: Sequence[Sequence[Tensor]]) -> list[Tensor]:
