@@ -37,7 +37,7 @@ class Context:
     def __init__(self, ordinal: int) -> None:
         blocking, brief = ctypes.CDLL(_DRIVER), ctypes.PyDLL(_DRIVER)  # the second keeps Python's lock: it returns at once
         self._context = ctypes.c_void_p()
-        code = blocking.cuDevicePrimaryCtxRetain(ctypes.byref(self._context), ordinal)
+        code = blocking.cuInit(0) or blocking.cuDevicePrimaryCtxRetain(ctypes.byref(self._context), ordinal)
         if code:
             raise TargetUnavailableError(f"the CUDA driver has no context for device {ordinal} (error {code})")
         self._set_current, self._is_busy, self._synchronize = (
