@@ -82,6 +82,29 @@ def test_replication_padding_backward(rank: int) -> None:
     torch.testing.assert_close(found, torch.autograd.grad(output, x, gradient)[0])
 
 
+@pytest.mark.parametrize("op", [aten._softmax_backward_data.default, aten._log_softmax_backward_data.default], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_softmax_backward_rounds_once(op, dtype: torch.dtype) -> None:
+    """Within one rounding of the gradient in float64."""
+    output = torch.softmax(torch.randn(4, 64, dtype=torch.float64), -1)
+    output = (output.log() if "log" in str(op) else output).to(dtype)
+    gradient = torch.randn(4, 64).to(dtype)
+    exact = op(gradient.double(), output.double(), -1, torch.float64)
+    found = decomposition_table()[op](gradient, output, -1, dtype)
+    assert found.dtype is dtype
+    tiny = torch.finfo(dtype).tiny
+    torch.testing.assert_close(found.double(), exact, rtol=torch.finfo(dtype).eps, atol=tiny)
+
+
+@pytest.mark.parametrize("offset", [0, 2, -1, -3])
+@pytest.mark.parametrize("dims", [(0, 1), (2, 0), (-1, -2)])
+def test_diagonal_scatter(dims: tuple[int, int], offset: int) -> None:
+    """Diagonals of matrices that are no squares, along any two axes."""
+    op, x = aten.diagonal_scatter.default, torch.randn(4, 3, 6)
+    diagonal = torch.randn_like(x.diagonal(offset, *dims))
+    assert torch.equal(decomposition_table()[op](x, diagonal, offset, *dims), op(x, diagonal, offset, *dims))
+
+
 def test_three_dimensional_max_pooling_backward() -> None:
     """An element that is the greatest of several windows gets all of their gradients."""
     x = torch.randn(2, 3, 5, 6, 7, dtype=torch.float64)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mlirstack.frontend.half import accumulation
+from mlirstack.frontend.half import HALF, accumulation
 
 aten = torch.ops.aten
 
@@ -17,6 +17,9 @@ def add_gradient_decompositions(table: dict[Any, Callable[..., Any]]) -> None:
     """Add the decompositions of this module to ``table``."""
     table[aten.embedding_dense_backward.default] = _embedding_dense_backward
     table[aten.convolution_backward.default] = _convolution_backward
+    table[aten.diagonal_scatter.default] = _diagonal_scatter
+    table[aten._softmax_backward_data.default] = _softmax_backward
+    table[aten._log_softmax_backward_data.default] = _log_softmax_backward
 
 
 def _embedding_dense_backward(
@@ -34,6 +37,36 @@ def _embedding_dense_backward(
         rows = torch.where((flat == padding_idx).unsqueeze(-1), 0.0, rows)
     zeros = rows.new_zeros(num_weights, gradient.shape[-1])
     return zeros.index_put((flat,), rows, accumulate=True).to(gradient.dtype)
+
+
+def _softmax_backward(gradient: Tensor, output: Tensor, dim: int, input_dtype: torch.dtype) -> Any:
+    """In half precision: a difference of nearly equal numbers, which eager rounds once; the rest is torch-mlir's."""
+    if output.dtype not in HALF:
+        return NotImplemented
+    wide = output.to(accumulation(output.dtype))
+    weighted = gradient.to(wide.dtype) * wide
+    return (weighted - wide * weighted.sum(dim, keepdim=True)).to(input_dtype)
+
+
+def _log_softmax_backward(gradient: Tensor, output: Tensor, dim: int, input_dtype: torch.dtype) -> Any:
+    """As :func:`_softmax_backward`."""
+    if output.dtype not in HALF:
+        return NotImplemented
+    wide = gradient.to(accumulation(output.dtype))
+    return (wide - output.to(wide.dtype).exp() * wide.sum(dim, keepdim=True)).to(input_dtype)
+
+
+def _diagonal_scatter(x: Tensor, diagonal: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
+    """``x`` with ``diagonal`` ``[..., elements]`` in the place of its own, as the gradient of a diagonal needs it."""
+    matrix = x.movedim((dim1, dim2), (-2, -1))
+    rows, columns = matrix.shape[-2:]
+    row, column = torch.arange(rows, device=x.device).unsqueeze(1), torch.arange(columns, device=x.device)
+    length = diagonal.shape[-1]
+    if offset >= 0:  # its element k is in row k
+        spread = torch.nn.functional.pad(diagonal, (0, rows - length)).unsqueeze(-1)
+    else:
+        spread = torch.nn.functional.pad(diagonal, (0, columns - length)).unsqueeze(-2)
+    return torch.where(column - row == offset, spread, matrix).movedim((-2, -1), (dim1, dim2))
 
 
 def _convolution_backward(
