@@ -113,6 +113,7 @@ def test_scatters_write_to_slices_of_arguments() -> None:
         "column": lambda x, i: x[:, 2].index_fill(0, i, 3.0),
         "added": lambda x, i: x[1:7].index_add(0, i, x[:2]),
         "rolled there and back": lambda x, i: x.roll(1, 0).roll(-3, 0),
+        "rolled by nothing": lambda x, i: x[:1].roll((1, 5), (0, 1)) + x.roll(8, 0),
         "read before and after": lambda x, i: _scattered(F.max_pool1d(x[None], 2)[0]),
     }
     x = torch.randn(8, 5, generator=torch.Generator().manual_seed(0))

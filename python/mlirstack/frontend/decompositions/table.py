@@ -262,14 +262,17 @@ def _upsample_nearest(x: Tensor, output_size: Sequence[int] | None, scale_factor
 
 
 def _roll(x: Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> Any:
-    """Turned by less than a whole turn, forwards; torch-mlir's conversion takes any other number for a place."""
+    """Turned by less than a whole turn, forwards, and not by nothing; torch-mlir's conversion takes any other number for a
+    place, and joins an empty slice that it calls a whole one."""
     if not dims:
         return aten.roll.default(x.flatten(), shifts, [0]).reshape(x.shape)
     sizes = [x.shape[dim] for dim in dims]
     whole = all(isinstance(n, int) for n in (*sizes, *shifts))
-    if not whole or all(0 <= shift < max(size, 1) for shift, size in zip(shifts, sizes, strict=True)):
+    if not whole or all(0 < shift < size for shift, size in zip(shifts, sizes, strict=True)):
         return NotImplemented
-    return aten.roll.default(x, [shift % max(size, 1) for shift, size in zip(shifts, sizes, strict=True)], dims)
+    turns = [(shift % max(size, 1), dim) for shift, size, dim in zip(shifts, sizes, dims, strict=True)]
+    turned = [(shift, dim) for shift, dim in turns if shift]
+    return aten.roll.default(x, [shift for shift, _ in turned], [dim for _, dim in turned]) if turned else x.clone()
 
 
 def _threshold_backward(gradient: Tensor, x: Tensor, threshold: float) -> Tensor:
