@@ -16,7 +16,7 @@ import sys
 import time
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +87,8 @@ def _gradients_agree(task: Task) -> tuple[bool | None, str | None]:
     expected = reference(model.module, model.inputs, _gradients)
     if not expected.eager.leaves:
         return None, None
+    if not compare_answers(expected.eager, expected).ok:  # too ill-conditioned for eager itself: ours must be as eager's are
+        expected = replace(expected, precise=expected.eager, precision="as is")
     before = len(graphs())
     compiled = torch.compile(model.module.to(task.device), backend=mlirstack)
     accuracy = compare_answers(_gradients(compiled, moved(model.inputs, task.device)), expected)
