@@ -45,8 +45,8 @@ MODELS: dict[str, dict[str, Any]] = {
     "starnet_s1": {}, "edgenext_xx_small": {}, "mobilevit_xxs": {},
     "mobilevitv2_050": {}, "mobileone_s0": {}, "fbnetv3_b": {}, "lcnet_050": {},
     # convolutions arranged as transformers are
-    "convnext_atto": {}, "convnextv2_atto": {}, "poolformer_s12": {}, "mambaout_femto": {}, "convmixer_768_32": {"depth": 2},
-    "focalnet_tiny_srf": {"depths": _ONE_EACH}, "inception_next_atto": {}, "hgnet_tiny": {},
+    "convnext_atto": {}, "convnextv2_atto": {}, "poolformer_s12": {}, "mambaout_femto": {},
+    "inception_next_atto": {}, "hgnet_tiny": {},
     # transformers
     "vit_tiny_patch16_224": {}, "deit_tiny_distilled_patch16_224": {}, "beit_base_patch16_224": {"depth": 1},
     "cait_xxs24_224": {"depth": 1}, "xcit_nano_12_p16_224": {"depth": 2}, "tnt_s_patch16_224": {"depth": 2},
