@@ -24,7 +24,7 @@ from mlirstack.fuzz.operations import Rounding, evaluate, table
 from mlirstack.fuzz.spec import Call, GraphSpec
 from mlirstack.fuzz.values import is_inexact, tensor_of, widened
 
-# Disturbed evaluations, each wrong in another direction, made only where an answer is not eager's.  Four missed one in ten of
+# Disturbed evaluations, each wrong in another direction, made where an answer is not eager's.  Four missed one in ten of
 # the numbers that lie within a rounding of where a quotient is cut off.
 _DISTURBED = 16
 _ROUNDINGS = 4.0  # by how many unit roundoffs operands and results are disturbed
