@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from suite_runs import Judge, Row, exit_status, json_lines, judged, options_parser
+from suite_runs import Judge, Row, exit_status, json_lines, judged, options_parser, shown
 
 from mlirstack.errors import UsageError
 from mlirstack.versions import versions
@@ -150,7 +150,7 @@ def _main(options: argparse.Namespace) -> int:
             found[route] = {**(expected if options.only else {}), **found[route]}
         else:
             lines[route] = differences(expected, found[route], complete=not options.only and options.budget is None)
-            print("".join(f"  {line}\n" for line in lines[route]), end="")
+            shown(lines[route])
     if options.update:
         others = {route: known[route]["programs"] for route in ROUTES if route in known and route not in found}
         packages = {name: versions()[name] for name in ("torch", "torch-mlir")}

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from suite_runs import Judge, Row, differences, exit_status, json_lines, judged, options_parser
+from suite_runs import Judge, Row, differences, exit_status, json_lines, judged, options_parser, shown
 
 from mlirstack.errors import UsageError
 from mlirstack.versions import versions
@@ -125,8 +125,7 @@ def _main(options: argparse.Namespace) -> int:
         options.table.write_text(table_text({**meta, "versions": packages}, {**known, **found}))
     else:
         lines += differences(known, found)
-    print("".join(f"  {line}\n" for line in lines), end="")
-    return 1 if lines else 0
+    return shown(lines)
 
 
 if __name__ == "__main__":

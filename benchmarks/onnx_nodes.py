@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from suite_runs import Judge, Row, differences, exit_status, json_lines, judged, options_parser
+from suite_runs import Judge, Row, differences, exit_status, json_lines, judged, options_parser, shown
 
 from mlirstack.versions import versions
 
@@ -80,9 +80,7 @@ def _main(options: argparse.Namespace) -> int:
         packages = {"onnx": suite["onnx"], "torch-mlir": versions()["torch-mlir"]}
         options.table.write_text(table_text({"target": "cpu", "versions": packages}, {**known, **found}))
         return 0
-    lines = differences(known, found)
-    print("".join(f"  {line}\n" for line in lines), end="")
-    return 1 if lines else 0
+    return shown(differences(known, found))
 
 
 if __name__ == "__main__":

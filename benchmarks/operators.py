@@ -27,7 +27,7 @@ from typing import Any
 
 from operator_cases import DTYPES, EMPTY, graphs
 from operator_page import write_page
-from suite_runs import Row, exit_status, json_lines, judged, options_parser
+from suite_runs import Row, exit_status, json_lines, judged, options_parser, shown
 
 from mlirstack.fuzz.examiner import Examiner
 from mlirstack.fuzz.operations import table
@@ -160,9 +160,7 @@ def _main(options: argparse.Namespace) -> int:
         if options.table == TABLE:
             write_page(taken(ordered))
         return 0
-    lines = differences(known, taken(found))
-    print("".join(f"  {line}\n" for line in lines), end="")
-    return 1 if lines else 0
+    return shown(differences(known, taken(found)))
 
 
 def sample(wanted: Mapping[str, Question], count: int, seed: str) -> dict[str, Question]:

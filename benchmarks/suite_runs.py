@@ -168,6 +168,12 @@ def differences(expected: Mapping[str, Row], found: Mapping[str, Row]) -> list[s
     return lines
 
 
+def shown(lines: Sequence[str]) -> int:
+    """Print what differs; the exit status that says whether anything does."""
+    print("".join(f"  {line}\n" for line in lines), end="")
+    return 1 if lines else 0
+
+
 def _earlier(journal: Path, header: Mapping[str, Any]) -> dict[str, Row]:
     journal.parent.mkdir(parents=True, exist_ok=True)
     lines = journal.read_text().splitlines() if journal.exists() else []
