@@ -288,16 +288,18 @@ def test_a_module_from_a_file_is_compared_with_itself(tmp_path: Path) -> None:
     assert found.first_wrong_stage == "linalg"
 
 
-def test_compare_per_stage_is_a_check_of_every_stage(tmp_path: Path) -> None:
+@pytest.mark.parametrize("model", ["special_values", "tiny_mlp_small", "sdpa_gqa", "layer_norm_2d", "conv_transpose2d"])
+def test_compare_per_stage_is_a_check_of_every_stage(model: str, tmp_path: Path) -> None:
+    """One model of a family; the whole zoo by ``mlirstack compare zoo:all --targets cpu --per-stage``."""
     from mlirstack.cli.stages import compare_stages
     from mlirstack.worker import Job
 
     result = tmp_path / "stages.json"
-    assert compare_stages(Job("zoo:special_values", None), ["cpu"], LowerOptions(), None, result) == 0
-    (model,) = json.loads(result.read_text())
-    assert model["first_wrong_stage"] is None
-    assert {stage["status"] for stage in model["stages"]} == {"ok"}
-    assert [stage["name"] for stage in model["stages"]][-1] == "asm"
+    assert compare_stages(Job(f"zoo:{model}", None), ["cpu"], LowerOptions(), None, result) == 0
+    (found,) = json.loads(result.read_text())
+    assert found["first_wrong_stage"] is None
+    assert {stage["status"] for stage in found["stages"]} == {"ok"}
+    assert [stage["name"] for stage in found["stages"]][-1] == "asm"
 
 
 def test_the_plain_path_knows_absolute_values_of_integers() -> None:
