@@ -449,7 +449,8 @@ def test_a_fat_binary_holds_all_images() -> None:
     images = read_fatbin(data)
     assert [(image.is_cubin, image.arch) for image in images] == [(True, 80), (True, 89), (True, 90), (False, 80)]
     assert all(image.data.startswith(cubins[f"sm_{image.arch}"]) for image in images if image.is_cubin)
-    for damaged in (data[: len(data) // 2], data[:10], b"\0" * 32):
+    no_entries = data[:16] + bytes(len(data) - 16)
+    for damaged in (data[: len(data) // 2], data[:10], b"\0" * 32, no_entries):
         with pytest.raises(BundleError, match="fat binary is damaged"):
             read_fatbin(damaged)
 

@@ -73,6 +73,8 @@ def _images(data: bytes) -> Iterator[Image]:
     while place < end:
         kind, _, header, length, _ = _ENTRY.unpack_from(data, place)
         (arch,) = _ARCH.unpack_from(data, place + _ARCH_OFFSET)
+        if header < _ENTRY.size:
+            raise struct.error("an entry is shorter than its header")
         start = place + header
         if kind in (_PTX, _ELF):
             yield Image(kind == _ELF, arch, data[start : start + length])
