@@ -12,9 +12,16 @@ from mlirstack.ir.ops import functions
 from mlirstack.ir.text import parse_module
 from mlirstack.passes.cuda.device_code import TranslateKernels
 from mlirstack.passes.cuda.nvvm import NVVM_STEPS
+from mlirstack.passes.cuda.plan import Copy, KernelInfo, Launch, LaunchPlan, PlannedFunction
 from mlirstack.passes.cuda.ptx import CompilePtx
 from mlirstack.passes.cuda.toolkit import libdevice
 from mlirstack.pipeline.runner import run_steps
+
+PLAN = LaunchPlan(
+    "",
+    (PlannedFunction("main", (), (), (Launch("copy", (4, 1, 1), (128, 1, 1), ()), Copy(0, 1, 64)), ()),),
+    (KernelInfo("copy", "general", 128, 8192, bytes=1 << 20, flops=1 << 10),),
+)
 
 FLOATS = ("f16", "bf16", "f32", "f64")
 F16 = ("f16", "bf16", "f32")  # those with a hardware maximum that keeps NaN
