@@ -12,9 +12,10 @@ from typing import Any
 
 from mlirstack.bindings import dialect, ir
 from mlirstack.passes import functions
+from mlirstack.schedules.cuda.attention.attention_description import BATCH, COLUMN, KEY, ROW, Attention
 from mlirstack.schedules.cuda.attention.attention_expression import Element
 from mlirstack.schedules.cuda.attention.attention_layout import Dimension, size_of
-from mlirstack.schedules.cuda.attention.attention_match import BATCH, COLUMN, KEY, ROW, Attention
+from mlirstack.schedules.cuda.attention.attention_rows import RowNumbers
 from mlirstack.schedules.cuda.attention.attention_scores import Masks, Scores, Tile, row_blocks, tile_of
 from mlirstack.schedules.cuda.instructions.mbarrier import Ring
 from mlirstack.schedules.cuda.instructions.warpgroup import SWIZZLE, WARPGROUP, WGMMA_ROWS
@@ -177,6 +178,7 @@ class Block:
         self.value = TiledOperand.of(kernel, attention.value, KEY, plan.element, plan.keys)
         self.output = TiledOperand.of(kernel, attention.output, ROW, plan.element, WGMMA_ROWS)
         self.masks = Masks.of(kernel, scores)
+        self.numbers = RowNumbers.of(kernel, scores)
         self.key_offset = plan.query_stages * plan.query_bytes
         self.value_offset = self.key_offset + plan.stages * plan.key_bytes
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from mlirstack.bindings import ir
 from mlirstack.schedules.cuda.attention import attention_fma, attention_mma
 from mlirstack.schedules.cuda.attention.attention_block import Plan, can_copy
-from mlirstack.schedules.cuda.attention.attention_match import KEY, ROW, Attention
+from mlirstack.schedules.cuda.attention.attention_description import KEY, ROW, Attention
 from mlirstack.schedules.cuda.attention.attention_scores import Scores, key_tiles, scores_of
 from mlirstack.schedules.cuda.attention.attention_split import grouped
 from mlirstack.schedules.cuda.device import Device

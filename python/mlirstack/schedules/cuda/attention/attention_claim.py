@@ -1,8 +1,8 @@
 """Attention taken out of a function before other kernels are formed: each as a group of ops that nothing else needs.
 
 Takes the ops of ``@main`` as linalg on tensors.  What an attention shares with others (masks, views, casts) is copied, so
-that the group leaves one result; what is computed inside of Q Kᵀ is computed before it; a constant 0, 1, 2, … becomes the
-loop index.  Values stay the same.
+that nothing else leaves the group than its results; what is computed inside of Q Kᵀ is computed before it; a constant 0, 1,
+2, … becomes the loop index.  Values stay the same.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from mlirstack.bindings import dialect, ir
 from mlirstack.passes import functions
 from mlirstack.passes.abi import PREPARE, PREPARED
 from mlirstack.passes.regions import clone_with, external_values, is_constant
+from mlirstack.schedules.cuda.attention.attention_description import Attention
 from mlirstack.schedules.cuda.attention.attention_expression import Expressions, Position, is_elementwise, is_iota, leaves
-from mlirstack.schedules.cuda.attention.attention_match import Attention, find
+from mlirstack.schedules.cuda.attention.attention_match import find
 from mlirstack.schedules.cuda.attention.attention_scores import scores_of
 from mlirstack.schedules.cuda.graph import KernelGraph, Node, Tensor
 
@@ -56,20 +57,20 @@ def _prepare(block: Any) -> bool:
 
 
 def _own_copy(attention: Attention) -> list[Any]:
-    """The ops of an attention copied before its last one, whose uses the copy takes over."""
-    last = attention.nodes[-1].op
+    """Copies of the ops of an attention, each where it stands; they take over the uses of what leaves it."""
+    leaving = {element.tensor.producer for element in attention.results}
     mapping: dict[Any, Any] = {}
     copies = []
-    with ir.InsertionPoint(last):
-        for node in attention.nodes:
-            if node.name == "arith.constant":
-                continue
-            with node.op.location:
-                copy = _with_index(node, mapping) if _reads_iota(node) else clone_with(node.op, mapping)
-            mapping.update(zip(node.op.results, copy.results, strict=True))
-            copies.append(copy.operation)
-    for old, new in zip(last.results, copies[-1].results, strict=True):
-        old.replace_all_uses_with(new)
+    for node in attention.nodes:
+        if node.name == "arith.constant":
+            continue
+        with ir.InsertionPoint(node.op), node.op.location:
+            copy = _with_index(node, mapping) if _reads_iota(node) else clone_with(node.op, mapping)
+        mapping.update(zip(node.op.results, copy.results, strict=True))
+        copies.append(copy.operation)
+        if node in leaving:
+            for old, new in zip(node.op.results, copy.results, strict=True):
+                old.replace_all_uses_with(new)
     for node in reversed(attention.nodes):
         if not any(True for result in node.op.results for _ in result.uses):
             node.op.erase()

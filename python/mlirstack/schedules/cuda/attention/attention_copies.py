@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlirstack.bindings import dialect, ir
+from mlirstack.schedules.cuda.attention.attention_description import BATCH, COLUMN
 from mlirstack.schedules.cuda.attention.attention_expression import Element
 from mlirstack.schedules.cuda.attention.attention_layout import size_of
-from mlirstack.schedules.cuda.attention.attention_match import BATCH, COLUMN
 from mlirstack.schedules.cuda.attention.attention_scores import place
 from mlirstack.schedules.cuda.instructions import vectors
 from mlirstack.schedules.cuda.instructions.tensor_core import commit_copies, copy_async

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlirstack.schedules.cuda.attention.attention_copies import RowCopies
+from mlirstack.schedules.cuda.attention.attention_description import COLUMN, KEY, ROW, Attention
 from mlirstack.schedules.cuda.attention.attention_expression import Element
-from mlirstack.schedules.cuda.attention.attention_match import COLUMN, KEY, ROW, Attention
-from mlirstack.schedules.cuda.attention.attention_rows import RowSoftmax, RowState
+from mlirstack.schedules.cuda.attention.attention_rows import RowNumbers, RowSoftmax, RowState
 from mlirstack.schedules.cuda.attention.attention_scores import (
     KeyRun,
     Masks,
@@ -88,17 +88,19 @@ def emit(function: Any, scores: Scores, plan: Plan) -> None:
     kernel = Kernel(function, threads=THREADS, schedule="attention")
     elements = (attention.query, attention.key, attention.value, attention.output)
     pointers = [kernel.pointer(element.tensor.value) for element in elements]
-    masks = Masks.of(kernel, scores)
+    masks, numbers = Masks.of(kernel, scores), RowNumbers.of(kernel, scores)
     with kernel.body():
-        _Writer(kernel, scores, plan, pointers, masks).write()
+        _Writer(kernel, scores, plan, pointers, masks, numbers).write()
     kernel.launch((row_blocks(attention, BLOCK_ROWS),), shared_bytes=plan.shared_bytes)
 
 
 class _Writer:
-    def __init__(self, kernel: Kernel, scores: Scores, plan: Plan, pointers: Sequence[Any], masks: Masks) -> None:
+    def __init__(
+        self, kernel: Kernel, scores: Scores, plan: Plan, pointers: Sequence[Any], masks: Masks, numbers: RowNumbers
+    ) -> None:
         self.kernel, self.scores, self.plan, self.attention = kernel, scores, plan, plan.attention
         self.query, self.key, self.value, self.output = pointers
-        self.masks = masks
+        self.masks, self.numbers = masks, numbers
         self.softmax = RowSoftmax(kernel, scores, lanes=SIDE, exact=True)
 
     def write(self) -> None:
@@ -222,7 +224,9 @@ class _Writer:
     def _store(self, state: RowState, sums: Sequence[Float]) -> None:
         kernel, plan, layout = self.kernel, self.plan, self.attention.output.layout
         start = self.copies.start_of(self.attention.output)
-        each, factors = plan.runs * plan.vector, self.softmax.reciprocals(state)
+        finished = self.softmax.finished(state)
+        each, factors = plan.runs * plan.vector, self.softmax.reciprocals(finished)
+        self.numbers.store(finished, self.copies.batch, self.rows, self.x.equals(0))
         for i, row in enumerate(self.rows):
             for j in range(each):
                 run, within = divmod(j, plan.vector)

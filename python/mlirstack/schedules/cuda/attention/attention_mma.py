@@ -12,10 +12,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlirstack.schedules.cuda.attention.attention_copies import RowCopies
+from mlirstack.schedules.cuda.attention.attention_description import COLUMN, KEY, ROW, Attention
 from mlirstack.schedules.cuda.attention.attention_expression import Element
 from mlirstack.schedules.cuda.attention.attention_layout import size_of
-from mlirstack.schedules.cuda.attention.attention_match import COLUMN, KEY, ROW, Attention
-from mlirstack.schedules.cuda.attention.attention_rows import ROWS, RowSoftmax, RowState, fragment_keys, fragment_rows
+from mlirstack.schedules.cuda.attention.attention_rows import (
+    QUAD,
+    ROWS,
+    RowNumbers,
+    RowSoftmax,
+    RowState,
+    fragment_keys,
+    fragment_rows,
+)
 from mlirstack.schedules.cuda.attention.attention_scores import Masks, Scores, ScoreWriter, place, row_blocks, tile_of
 from mlirstack.schedules.cuda.attention.attention_split import Parts, emit_combination
 from mlirstack.schedules.cuda.instructions import vectors
@@ -90,8 +98,9 @@ def emit(function: Any, scores: Scores, plan: Plan) -> None:
     masks = Masks.of(kernel, scores)
     parts = Parts.allocate(function, attention, plan.splits) if plan.splits > 1 else None
     partial = (kernel.pointer(parts.sums), kernel.pointer(parts.numbers)) if parts is not None else None
+    numbers = RowNumbers.of(kernel, scores) if parts is None else None
     with kernel.body():
-        _Writer(kernel, scores, plan, pointers, masks, parts, partial).write()
+        _Writer(kernel, scores, plan, pointers, masks, parts, partial, numbers).write()
     kernel.launch((row_blocks(attention, plan.rows) * plan.splits,), shared_bytes=plan.shared_bytes)
     if parts is not None:
         emit_combination(function, scores, parts)
@@ -102,12 +111,12 @@ class _Writer:
 
     def __init__(
         self, kernel: Kernel, scores: Scores, plan: Plan, pointers: Sequence[Any], masks: Masks, parts: Parts | None,
-        partial: tuple[Any, Any] | None,
+        partial: tuple[Any, Any] | None, numbers: RowNumbers | None,
     ) -> None:  # fmt: skip
         self.kernel, self.scores, self.plan, self.attention = kernel, scores, plan, plan.attention
         self.query, self.key, self.value, self.output = pointers
         self.masks, self.operands = masks, OPERANDS[plan.element]
-        self.parts, self.partial = parts, partial
+        self.parts, self.partial, self.numbers = parts, partial, numbers
         self.kind = kernel.f16 if plan.element == "f16" else kernel.bf16
         self.softmax = RowSoftmax(kernel, scores)
         self.count = ROWS * plan.fragments  # rows of a thread
@@ -241,7 +250,10 @@ class _Writer:
     def _store(self, state: RowState, sums: Sequence[Float]) -> None:
         """Divide, round, and write pairs of columns."""
         plan, each = self.plan, ACCUMULATORS * self.plan.groups
-        factors = self.softmax.reciprocals(state)
+        finished = self.softmax.finished(state)
+        factors = self.softmax.reciprocals(finished)
+        assert self.numbers is not None
+        self.numbers.store(finished, self.batch, self.rows, (self.lane % QUAD).equals(0))
         by_row = [row for i in range(plan.fragments) for row in fragment_rows(sums[i * each : (i + 1) * each])]
         columns = self._columns()
         for row, values, factor in zip(self.rows, by_row, factors, strict=True):

@@ -12,11 +12,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlirstack.bindings import dialect
-from mlirstack.schedules.cuda.attention.attention_scores import KeyRun, Scores
+from mlirstack.schedules.cuda.attention.attention_description import BATCH, ROW
+from mlirstack.schedules.cuda.attention.attention_expression import Element, Position, emit
+from mlirstack.schedules.cuda.attention.attention_scores import KeyRun, Scores, offset_of
+from mlirstack.schedules.cuda.instructions import vectors
 from mlirstack.schedules.cuda.instructions.reduce import across_lanes
 from mlirstack.schedules.cuda.kernel import Kernel
 from mlirstack.schedules.cuda.product.epilogue import pack_pair
-from mlirstack.schedules.cuda.values import Float, Int, tree
+from mlirstack.schedules.cuda.values import Bool, Float, Int, tree
 
 ROWS = 2  # rows of a fragment that a thread has a part of
 GROUP = 8  # columns of a group: a thread holds two of each row, next to each other
@@ -72,15 +75,19 @@ class RowSoftmax:
             sums.append(total.fma(correction, tree(Float.__add__, list(current))))
         return RowState(maxima, sums), weights, corrections
 
-    def reciprocals(self, state: RowState) -> list[Float]:
+    def finished(self, state: RowState) -> RowState:
+        """At the end: the largest scores of all, times their factor, and the sums of all threads that share a row."""
+        bare = self.scores.formula is None and not self.exact
+        maxima = [maximum * self.scores.factor if bare else maximum for maximum in state.maxima]
+        return RowState(maxima, [self.across_row(part, Float.__add__) for part in state.sums])
+
+    def reciprocals(self, finished: RowState) -> list[Float]:
         """What each row's weighted sum is multiplied with at the end: NaN or 0 for a row without keys, as the graph says."""
-        factors = []
-        nothing = self.scores.attention.nothing
-        for maximum, part in zip(state.maxima, state.sums, strict=True):
-            total = self.across_row(part, Float.__add__)
+        factors, nothing = [], self.scores.attention.nothing
+        for maximum, total in zip(finished.maxima, finished.sums, strict=True):
             factor = self._reciprocal(total)
             if nothing is not None:
-                factor = (self._true(maximum) <= nothing).select(self.kernel.real(0.0), factor)
+                factor = (maximum <= nothing).select(self.kernel.real(0.0), factor)
             factors.append(factor)
         return factors
 
@@ -126,6 +133,45 @@ class RowSoftmax:
             return self.kernel.real(1.0) / value
         return Float(self.kernel.assembly("rcp.approx.ftz.f32 $0, $1;", "=f,f", [value], self.kernel.f32))
 
-    def _true(self, maximum: Float) -> Float:
-        bare = self.scores.formula is None and not self.exact
-        return maximum * self.scores.factor if bare else maximum
+
+@dataclass(frozen=True)
+class RowNumbers:
+    """The numbers of rows that leave besides the output, if the graph has any (``RowFormula``); ``pointer``: where to."""
+
+    kernel: Kernel
+    scores: Scores
+    pointer: Any
+
+    @staticmethod
+    def of(kernel: Kernel, scores: Scores) -> RowNumbers:
+        """Adds the parameter; before the kernel's body."""
+        formula = scores.attention.row_formula
+        return RowNumbers(kernel, scores, kernel.pointer(formula.output.tensor.value) if formula is not None else None)
+
+    def store(self, finished: RowState, batch: Int, rows: Sequence[Int], is_first: Bool) -> None:
+        """``is_first``: is this thread the first of those that share its ``rows``?"""
+        formula, kernel = self.scores.attention.row_formula, self.kernel
+        if formula is None:
+            return
+        for row, maximum, total in zip(rows, finished.maxima, finished.sums, strict=True):
+
+            def write(row: Int = row, maximum: Float = maximum, total: Float = total) -> None:
+                value = self._value(maximum, total)
+                place_of = offset_of(kernel, formula.output.layout, {BATCH: batch, ROW: row})
+                kind = vectors.storage_type(value.type)
+                vectors.store(kernel, [value], kernel.offset(self.pointer, place_of, kind))
+
+            kernel.when(is_first & (row < self.scores.attention.rows), write)
+
+    def _value(self, maximum: Float, total: Float) -> Any:
+        """The formula; with a score of infinity the sum is infinite, not NaN, as the graph has it."""
+        formula, infinity = self.scores.attention.row_formula, float("inf")
+        assert formula is not None
+        total = maximum.equals(infinity).select(self.kernel.real(infinity), total)
+
+        def leaf(current: Element | Position) -> Any:
+            assert isinstance(current, Element)
+            number = maximum if current.tensor is formula.maximum else total
+            return number.to(current.tensor.element).value
+
+        return emit(formula.value, leaf)

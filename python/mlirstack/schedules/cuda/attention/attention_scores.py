@@ -6,12 +6,13 @@ tiles of keys a row needs, and writes the scores of a fragment of the product.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from mlirstack.bindings import dialect
 from mlirstack.passes import functions
+from mlirstack.schedules.cuda.attention.attention_description import BATCH, KEY, ROW, Attention
 from mlirstack.schedules.cuda.attention.attention_expression import (
     Apply,
     Element,
@@ -23,8 +24,7 @@ from mlirstack.schedules.cuda.attention.attention_expression import (
     leaves,
     uncast,
 )
-from mlirstack.schedules.cuda.attention.attention_layout import Dimension, size_of
-from mlirstack.schedules.cuda.attention.attention_match import BATCH, KEY, ROW, Attention
+from mlirstack.schedules.cuda.attention.attention_layout import Dimension, Layout, size_of
 from mlirstack.schedules.cuda.instructions import vectors
 from mlirstack.schedules.cuda.instructions.approximate import LOG2_E
 from mlirstack.schedules.cuda.kernel import Kernel
@@ -194,6 +194,14 @@ def place(kernel: Kernel, digits: Dimension, index: Number) -> Number:
     return total
 
 
+def offset_of(kernel: Kernel, layout: Layout, indices: Mapping[int, Int]) -> Int:
+    """Elements, in 64 bits, from the begin of a tensor to these indices of some dimensions and 0 of the others."""
+    total = kernel.integer(layout.offset, kernel.i64)
+    for dimension, index in indices.items():
+        total = total + place(kernel, layout.dimensions[dimension], index.wide())
+    return total
+
+
 @dataclass(frozen=True)
 class Masks:
     """Pointers of the tensors in a formula, as parameters of a kernel."""
@@ -286,7 +294,7 @@ class ScoreWriter:
     def _load(self, mask: Element, row: Int, keys: Sequence[Int]) -> list[Any]:
         """The elements of a mask for one or two keys: one access where two are neighbours in memory."""
         kernel, layout = self.kernel, mask.layout
-        start = self._offset(mask, row)
+        start = offset_of(kernel, layout, {BATCH: self.batch, ROW: row})
         pointer = self.masks.pointer(mask)
         digits, last = layout.dimensions[KEY], self.scores.attention.keys - 1
         if len(keys) == 2 and self._pairs(mask):
@@ -303,21 +311,11 @@ class ScoreWriter:
         others = [stride for index in (BATCH, ROW) for _, stride in layout.dimensions[index]]
         return layout.stride(KEY) == 1 and keys % 2 == 0 and not any(stride % 2 for stride in (*others, layout.offset))
 
-    def _offset(self, mask: Element, row: Int) -> Int:
-        kernel, dimensions = self.kernel, mask.layout.dimensions
-        start = kernel.integer(mask.layout.offset, kernel.i64)
-        start = start + place(kernel, dimensions[BATCH], self.batch.wide())
-        return start + place(kernel, dimensions[ROW], row.wide())
-
     def _at(self, pointer: Any, mask: Element, offset: Int) -> Any:
         return self.kernel.offset(pointer, offset, vectors.storage_type(mask.tensor.element))
 
     def _position(self, position: Position, row: Int, key: Int) -> Any:
-        dimensions = position.layout.dimensions
-        wide = [index.wide() for index in (self.batch, row, key)]
-        total = self.kernel.integer(position.layout.offset, self.kernel.i64)
-        for index, number in zip((BATCH, ROW, KEY), wide, strict=True):
-            total = total + place(self.kernel, dimensions[index], number)
+        total = offset_of(self.kernel, position.layout, {BATCH: self.batch, ROW: row, KEY: key})
         arith, kind = dialect("arith"), position.kind
         if str(kind) == "index":
             return total.index()

@@ -13,11 +13,11 @@ from typing import Any
 
 from mlirstack.bindings import dialect, ir
 from mlirstack.passes import functions
+from mlirstack.schedules.cuda.attention.attention_description import BATCH, COLUMN, ROW, Attention
 from mlirstack.schedules.cuda.attention.attention_expression import Element, move
 from mlirstack.schedules.cuda.attention.attention_layout import Dimension, Layout, dimension, split
-from mlirstack.schedules.cuda.attention.attention_match import BATCH, COLUMN, ROW, Attention
-from mlirstack.schedules.cuda.attention.attention_rows import RowSoftmax, RowState
-from mlirstack.schedules.cuda.attention.attention_scores import Scores, place
+from mlirstack.schedules.cuda.attention.attention_rows import RowNumbers, RowSoftmax, RowState
+from mlirstack.schedules.cuda.attention.attention_scores import Scores, offset_of
 from mlirstack.schedules.cuda.instructions import vectors
 from mlirstack.schedules.cuda.kernel import Kernel
 from mlirstack.schedules.cuda.values import Float, Int
@@ -41,17 +41,16 @@ def grouped(attention: Attention) -> Attention:
         row: Dimension = dimension([*spelled, *(layout.dimensions[ROW] or ((attention.rows, 0),))])
         return replace(layout, dimensions=(batch, row, *layout.dimensions[ROW + 1 :]))
 
-    moved = [regrouped(element.layout) for element in (attention.query, attention.key, attention.value, attention.output)]
+    elements = (attention.query, attention.key, attention.value, *attention.results)
+    moved = [(element.tensor, regrouped(element.layout)) for element in elements]
+    found = [Element(tensor, layout) for tensor, layout in moved if layout is not None]
     scores = move(attention.scores, regrouped)
-    if None in moved or scores is None:
+    if len(found) < len(moved) or scores is None:
         return attention
-    query, key, value, output = (
-        Element(element.tensor, layout)
-        for element, layout in zip((attention.query, attention.key, attention.value, attention.output), moved, strict=True)
-        if layout is not None
-    )
+    query, key, value, output, *others = found
+    formula = replace(attention.row_formula, output=others[0]) if attention.row_formula is not None else None
     return replace(
-        attention, query=query, key=key, value=value, output=output, scores=scores,
+        attention, query=query, key=key, value=value, output=output, scores=scores, row_formula=formula,
         batch=attention.batch // size, rows=attention.rows * size,
     )  # fmt: skip
 
@@ -86,15 +85,19 @@ def emit_combination(function: Any, scores: Scores, parts: Parts) -> None:
     attention = scores.attention
     kernel = Kernel(function, threads=_THREADS, schedule="attention", suffix="_combine")
     sums, numbers, output = (kernel.pointer(m) for m in (parts.sums, parts.numbers, attention.output.tensor.value))
+    row_numbers = RowNumbers.of(kernel, scores)
     with kernel.body():
-        _Combiner(kernel, scores, parts, sums, numbers, output).write()
+        _Combiner(kernel, scores, parts, (sums, numbers, output), row_numbers).write()
     kernel.launch((attention.batch * attention.rows,))
 
 
 class _Combiner:
-    def __init__(self, kernel: Kernel, scores: Scores, parts: Parts, sums: Any, numbers: Any, output: Any) -> None:
+    def __init__(
+        self, kernel: Kernel, scores: Scores, parts: Parts, pointers: tuple[Any, Any, Any], row_numbers: RowNumbers
+    ) -> None:
         self.kernel, self.parts, self.attention = kernel, parts, scores.attention
-        self.sums, self.numbers, self.output = sums, numbers, output
+        self.sums, self.numbers, self.output = pointers
+        self.row_numbers = row_numbers
         self.softmax = RowSoftmax(kernel, scores, lanes=1)
 
     def write(self) -> None:
@@ -115,7 +118,9 @@ class _Combiner:
             return [weight.fma(self._number(part, 1), total), *added]
 
         total, *sums = kernel.loop(0, count, 1, [kernel.real(0.0)] * (1 + len(columns)), add)
-        (factor,) = self.softmax.reciprocals(RowState([maximum], [total]))
+        finished = self.softmax.finished(RowState([maximum], [total]))
+        self.row_numbers.store(finished, self.batch, [self.row], kernel.thread().equals(0))
+        (factor,) = self.softmax.reciprocals(finished)
         for column, value in zip(columns, sums, strict=True):
             self._store(column, value * factor)
 
@@ -133,12 +138,10 @@ class _Combiner:
 
     def _store(self, column: Int, value: Float) -> None:
         kernel, output = self.kernel, self.attention.output
-        dimensions, kind = output.layout.dimensions, output.tensor.element
+        kind = output.tensor.element
 
         def write() -> None:
-            offset = kernel.integer(output.layout.offset, kernel.i64)
-            for index, number in ((BATCH, self.batch), (ROW, self.row), (COLUMN, column)):
-                offset = offset + place(kernel, dimensions[index], number.wide())
+            offset = offset_of(kernel, output.layout, {BATCH: self.batch, ROW: self.row, COLUMN: column})
             vectors.store(kernel, [value.to(kind)], kernel.offset(self.output, offset, kind))
 
         kernel.when(column < self.attention.value_width, write)

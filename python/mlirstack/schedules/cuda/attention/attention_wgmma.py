@@ -13,7 +13,14 @@ from functools import partial
 from typing import Any
 
 from mlirstack.schedules.cuda.attention.attention_block import CHUNK, Block, Plan, TiledOperand
-from mlirstack.schedules.cuda.attention.attention_rows import ROWS, RowSoftmax, RowState, fragment_keys, fragment_rows
+from mlirstack.schedules.cuda.attention.attention_rows import (
+    QUAD,
+    ROWS,
+    RowSoftmax,
+    RowState,
+    fragment_keys,
+    fragment_rows,
+)
 from mlirstack.schedules.cuda.attention.attention_scores import Scores, ScoreWriter, Tile
 from mlirstack.schedules.cuda.instructions import mbarrier, shared_memory, tma, warpgroup
 from mlirstack.schedules.cuda.instructions.mbarrier import Stage
@@ -168,7 +175,9 @@ class _Consumer:
         block.value_ring.wait_full(running.stage)
         sums = self._finished(self._weighted(running), self.plan.attention.value_width, 0)
         self._release(block.value_ring.empty(running.stage.index))
-        self._store(tile, sums, self.softmax.reciprocals(running.rows))
+        finished = self.softmax.finished(running.rows)
+        block.numbers.store(finished, tile.batch, self.rows, (self.lane % QUAD).equals(0))
+        self._store(tile, sums, self.softmax.reciprocals(finished))
         following, query = block.value_ring.next(running.stage), block.query_ring.next(self.query)
         return following.index, following.phase, query.index, query.phase
 
