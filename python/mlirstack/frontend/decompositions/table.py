@@ -25,6 +25,7 @@ from mlirstack.frontend.decompositions.depthwise import add_depthwise_decomposit
 from mlirstack.frontend.decompositions.empty_tensors import add_empty_decompositions
 from mlirstack.frontend.decompositions.encoder_layer import add_encoder_decompositions
 from mlirstack.frontend.decompositions.extend import Decomposition, extend
+from mlirstack.frontend.decompositions.fused_attention import add_fused_attention_decompositions
 from mlirstack.frontend.decompositions.fused_cells import add_fused_cell_decompositions
 from mlirstack.frontend.decompositions.gradients import add_gradient_decompositions
 from mlirstack.frontend.decompositions.indexing import add_indexing_decompositions
@@ -100,6 +101,7 @@ def decomposition_table() -> dict[Any, Decomposition]:
     add_gradient_decompositions(table)
     add_empty_decompositions(table)
     add_encoder_decompositions(table)
+    add_fused_attention_decompositions(table)
     add_fused_cell_decompositions(table)
     add_transposed_decompositions(table)
     add_depthwise_decompositions(table)
