@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from mlirstack.dynamo.backend.attention import TracedAttention
 from mlirstack.dynamo.backend.compile_graph import GraphFunction, compile_graph, why
 from mlirstack.dynamo.backend.options import BackendOptions, read_options
 from mlirstack.errors import MlirstackError, UsageError
@@ -69,7 +70,6 @@ class _ForwardError(Exception):
 
 def _through_aot_autograd(module: fx.GraphModule, example_inputs: Sequence[Any], options: BackendOptions) -> Compiled:
     from torch._dynamo.backends.common import aot_autograd
-    from torch._functorch.partitioners import min_cut_rematerialization_partition
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     def forward(kind: str) -> Callable[[fx.GraphModule, Sequence[Any]], GraphFunction]:
@@ -95,12 +95,25 @@ def _through_aot_autograd(module: fx.GraphModule, example_inputs: Sequence[Any],
         bw_compiler=compile_backward,
         inference_compiler=forward("inference"),
         decompositions=decomposition_table(),
-        partition_fn=min_cut_rematerialization_partition,
+        partition_fn=_partition,
     )
-    # Attention arrives as matrix products and a softmax, and an LSTM as its cells: the fused operations have no lowering,
-    # and no backward one.
-    with sdpa_kernel(SDPBackend.MATH), _without_mkldnn():
+    # Attention arrives as matrix products and a softmax (with dropout, as torch's), and an LSTM as its cells: the fused
+    # operations have no lowering, and no backward one.
+    with TracedAttention(), sdpa_kernel(SDPBackend.MATH), _without_mkldnn():
         return through(module, list(example_inputs))
+
+
+def _partition(joint: fx.GraphModule, inputs: Sequence[Any], **options: Any) -> tuple[fx.GraphModule, fx.GraphModule]:
+    """A common graph of both passes divided where the least has to be kept.
+
+    What a gradient's formula computes again is not taken for what the forward pass computed: attention's weights, or its
+    operands as float32, would be kept for it.
+    """
+    from torch._functorch import config
+    from torch._functorch.partitioners import min_cut_rematerialization_partition
+
+    with config.patch(cse=False):
+        return min_cut_rematerialization_partition(joint, inputs, **options)
 
 
 @contextmanager
