@@ -94,7 +94,7 @@ def export(
         drawn = remaining_random_ops(decomposed.graph_module)
     lifting = _Lifting(decomposed, axes)
     mutated = frozenset(m.name for m in lifting.mutations if m.name is not None)
-    graph = FxGraph(decomposed.graph_module, lifting.arguments, drawn, mutated)
+    graph = FxGraph(decomposed.graph_module, lifting.arguments, drawn, mutated, lifting.names.ranges)
     signature = lifting.signature()
     leaves = pytree.tree_leaves((inputs, dict(kwargs or {})))
     return Program(name, graph, "fx", signature, lifting.parameters, _not_contiguous(signature, leaves))

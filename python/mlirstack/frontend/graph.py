@@ -7,8 +7,8 @@ so that one graph can be imported once for each route.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -27,13 +27,20 @@ class FxGraph:
     """A functional graph: placeholders are the arguments of ``@main`` in order, the output is a tuple of distinct nodes.
 
     ``random_ops`` lists the live operations of the undecomposed graph that draw random numbers; ``mutated`` names the
-    parameters that the program writes to.
+    parameters that the program writes to; ``ranges`` are those of the dynamic dimensions, as in the program's signature.
     """
 
     module: fx.GraphModule
     arguments: tuple[ArgumentSpec, ...]
     random_ops: tuple[UnsupportedOp, ...] = ()
     mutated: frozenset[str] = frozenset()
+    ranges: Mapping[str, tuple[int, int | None]] = field(default_factory=dict)
+
+    def most(self, argument: ArgumentSpec) -> tuple[int | None, ...]:
+        """The most that each dimension can be of an argument as ``@main`` takes it; None where there is no limit."""
+        shape = argument.shape or ()
+        sizes = [size if isinstance(size, int) else self.ranges.get(size, (0, None))[1] for size in shape]
+        return tuple(sizes[axis] for axis in argument.order or range(len(sizes)))
 
     @cached_property
     def text(self) -> str:

@@ -16,6 +16,7 @@ from mlirstack.errors import Diagnostic, StageError
 from mlirstack.frontend.program import ENTRY
 from mlirstack.ir.ops import function
 from mlirstack.ir.parameters import mark_parameters
+from mlirstack.passes.size_bounds import mark_most
 from mlirstack.pipeline.step import Translation
 
 if TYPE_CHECKING:
@@ -28,8 +29,9 @@ if TYPE_CHECKING:
 class ImportFx(Translation):
     """Before: an :class:`FxGraph`.  After: a module of the torch dialect with ``@main``, in a context of its own.
 
-    Arguments that hold parameters carry ``mlirstack.parameter = "fc1.weight"``, unless the program writes to them; the
-    passes down to linalg keep it.
+    Arguments that hold parameters carry ``mlirstack.parameter = "fc1.weight"``, unless the program writes to them; those
+    with dynamic dimensions say the most that these can be, ``mlirstack.most = array<i64: 64, 512>``.  The passes down to
+    linalg keep both.
 
     A location is the stack of Python calls that led to a node.  Torch knows their lines but no columns; what stands for the
     column is the node, by its line in the dump of the exported graph.
@@ -67,6 +69,11 @@ class ImportFx(Translation):
         parameters = {i: a.name for i, a in enumerate(payload.arguments) if a.kind == "parameter"}
         constant = {i: name for i, name in parameters.items() if name not in payload.mutated}
         mark_parameters(function(module, ENTRY), constant)
+        varying = {
+            i: payload.most(a) for i, a in enumerate(payload.arguments) if any(isinstance(n, str) for n in a.shape or ())
+        }
+        if varying:
+            mark_most(function(module, ENTRY), varying)
         return module
 
 

@@ -25,6 +25,7 @@ from mlirstack.passes.iree.readings import hold_shared_results
 from mlirstack.passes.iree.results import pass_results
 from mlirstack.passes.iree.scatters import write_slices_in_order
 from mlirstack.passes.iree.targets import BACKENDS, CPU, architecture_flags, check_architecture, device_attribute
+from mlirstack.passes.size_bounds import forget_most
 from mlirstack.pipeline.registry import nearest
 from mlirstack.pipeline.step import Translation
 
@@ -92,6 +93,7 @@ class IreePhase(Translation):
         module = clone_module(module)
         booleans_to_bytes(module)
         parameters_to_globals(module)
+        forget_most(module)
         name_arguments(module)
         name_written_arguments(module)
         if self.fenced:
