@@ -16,7 +16,7 @@ from typing import Any
 from mlirstack.ir import kernels
 from mlirstack.passes import functions
 from mlirstack.passes.kernel_class import OpShape, kernel_class, op_shape
-from mlirstack.passes.regions import external_values, tensor_type
+from mlirstack.passes.regions import external_values, known_shape, tensor_type
 
 _ROOTS = (kernels.CONTRACTION, kernels.CONVOLUTION, kernels.POOLING)
 
@@ -288,7 +288,7 @@ def _is_same_space(group: Group, op: Any, shape: OpShape) -> bool:
     """Is an elementwise op over the elements of the group's results, reading each at its own place?"""
     identity = tuple(range(len(shape.sizes)))
     members = {result for member in group.ops for result in member.results}
-    sizes = [tuple(kind.shape) for kind in map(tensor_type, members) if kind is not None]
+    sizes = [known_shape(kind) for kind in map(tensor_type, members) if kind is not None]
     read = [dims for value, dims in zip(op.operands, shape.dims, strict=True) if value in members]
     return all(own == shape.sizes for own in sizes) and all(dims == identity for dims in (*read, shape.dims[-1]))
 

@@ -70,6 +70,11 @@ def tensor_type(value: Any) -> Any | None:
     return ir.RankedTensorType(value.type) if isinstance(value.type, ir.RankedTensorType) else None
 
 
+def known_shape(kind: Any) -> tuple[int | None, ...]:
+    """The sizes of a shaped type; None where one is dynamic."""
+    return tuple(None if kind.is_dynamic_dim(axis) else kind.get_dim_size(axis) for axis in range(kind.rank))
+
+
 def static_elements(value: Any) -> int | None:
     """Number of elements of a tensor of static shape; None for anything else."""
     kind = tensor_type(value)

@@ -8,14 +8,17 @@ does; what none takes at all is mapped by the general rules of :mod:`mlirstack.p
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from mlirstack.bindings import ir
 from mlirstack.passes import abi, functions
 from mlirstack.passes.cuda.work import set_work, work_of
 from mlirstack.passes.grouping import Group, Policy, class_of_group, dependences, group_operations, order_with
 from mlirstack.passes.outline import outline_groups
+from mlirstack.passes.regions import tensor_type
+from mlirstack.passes.size_bounds import mark_most, most_of
 from mlirstack.pipeline.step import PythonPass
 from mlirstack.schedules.cuda.device import DEFAULT_ARCH, Device, device_of
 from mlirstack.schedules.cuda.emitter import GENERAL, Choice, choose, emitter_named, emitters
@@ -54,6 +57,7 @@ class FormDispatches(PythonPass):
             if self.partial:
                 chosen = [(Group(None, part.ops) if choice == _GENERAL else part, choice) for part, choice in chosen]
             functions_made = outline_groups(entry, [group for group, _ in chosen], counts, pull_slices=False)
+            _note_sizes(entry, {functions.name_of(kernel): kernel for kernel in functions_made if kernel is not None})
             for kernel, (_, choice) in zip(functions_made, chosen, strict=True):
                 if kernel is not None:
                     kernel.attributes[SCHEDULE] = choice.attribute()
@@ -62,11 +66,24 @@ class FormDispatches(PythonPass):
 
 
 _GENERAL = Choice(GENERAL, {})
-_POLICY = Policy(several_results=True, any_scalar=True)
+_POLICY = Policy(several_results=True, any_scalar=True, any_size=True)
 
 
 def _body(entry: Any) -> list[Any]:
     return [op.operation for op in list(entry.regions[0].blocks[0].operations)[:-1]]
+
+
+def _note_sizes(entry: Any, kernels: Mapping[str, Any]) -> None:
+    """Tell the functions of kernels (by name) the most that varying sizes of their arguments can be."""
+    for call in [op for op in _body(entry) if op.name == "func.call"]:
+        kernel = kernels.get(ir.FlatSymbolRefAttr(call.attributes["callee"]).value)
+        shapes = {
+            position: [most_of(value, axis) for axis in range(kind.rank)]
+            for position, value in enumerate(call.operands)
+            if (kind := tensor_type(value)) is not None and not kind.has_static_shape
+        }
+        if kernel is not None and shapes:
+            mark_most(kernel, shapes)
 
 
 def _claims(entry: Any, device: Device) -> list[Group]:

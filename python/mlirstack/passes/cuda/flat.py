@@ -14,10 +14,11 @@ from mlirstack.errors import StageError
 from mlirstack.ir.diagnostics import source_line
 from mlirstack.ir.ops import walk
 from mlirstack.passes.cuda.device_memory import rewrite_memory
-from mlirstack.passes.cuda.host_values import DeviceBuffer, HostValues, affine_number, host, host_size
+from mlirstack.passes.cuda.host_values import DeviceBuffer, HostValues, affine_number
 from mlirstack.passes.cuda.work import set_work, work_of
 from mlirstack.passes.regions import external_values
 from mlirstack.schedules.cuda.emitter import GENERAL
+from mlirstack.schedules.cuda.extent import host, host_size
 from mlirstack.schedules.cuda.graph import Node, Operand
 from mlirstack.schedules.cuda.kernel import Kernel
 from mlirstack.schedules.cuda.values import Int, Number

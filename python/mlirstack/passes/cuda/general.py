@@ -14,9 +14,9 @@ from typing import Any
 from mlirstack.bindings import dialect, ir
 from mlirstack.passes.cuda.flat import FlatKernel, NodeBody, is_large, is_wide, load, loop_sizes, store
 from mlirstack.passes.cuda.general_reduction import map_reduction
-from mlirstack.passes.cuda.host_values import host_size
 from mlirstack.passes.cuda.loops import as_loops, loop_of_axis, nest_of, parallel_axes
 from mlirstack.passes.regions import clone_with, external_values
+from mlirstack.schedules.cuda.extent import host_size
 from mlirstack.schedules.cuda.graph import KernelGraph, Node
 from mlirstack.schedules.cuda.values import Int, Number
 

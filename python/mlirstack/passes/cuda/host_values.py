@@ -13,6 +13,7 @@ from typing import Any
 from mlirstack.bindings import dialect, ir
 from mlirstack.passes import functions
 from mlirstack.passes.regions import is_constant
+from mlirstack.schedules.cuda.extent import host, host_size
 from mlirstack.schedules.cuda.kernel import Kernel
 from mlirstack.schedules.cuda.values import Int, Number
 
@@ -124,21 +125,6 @@ class HostValues:
 def is_identity(kind: Any) -> bool:
     """Has a memref type neither gaps nor an offset?"""
     return bool(kind.affine_map == ir.AffineMap.get_identity(kind.rank))
-
-
-def host(function: Any) -> Any:
-    """Insertion point of host code: before the return of ``function``."""
-    return ir.InsertionPoint(functions.return_op(function))
-
-
-def host_size(function: Any, memref: Any, axis: int) -> Any:
-    """Size of an axis: an int, or a host value of type index."""
-    kind = ir.MemRefType(memref.type)
-    if not kind.is_dynamic_dim(axis):
-        return kind.get_dim_size(axis)
-    with host(function), function.location:
-        position = dialect("arith").ConstantOp(ir.IndexType.get(), axis).result
-        return dialect("memref").DimOp(memref, position).result
 
 
 def affine_number(expression: Any, dims: Sequence[Number], symbols: Sequence[Number] = ()) -> Number:

@@ -44,6 +44,7 @@ def _map(function: Any, device: Device) -> None:
         return
     graph = KernelGraph.of(function)
     work = work_of(graph.structured())
+    graph = graph.bounded() or graph
     body = [op.operation for op in list(function.regions[0].blocks[0].operations)[:-1]]
     emitter_named(choice.name).emit(function, graph, choice.parameters, device)
     for op in reversed(body):

@@ -27,7 +27,8 @@ class Emitter(Protocol):
     """One way to write kernels.  Stateless.
 
     An emitter may also have ``claim(operations, device)``, which gets first pick of the ops of a function: it returns groups
-    that can run as a whole, each a list of ops in order, and may rewrite ops to that end.
+    that can run as a whole, each a list of ops in order, and may rewrite ops to that end.  With ``takes_extents`` it is
+    given graphs with an extent, too (:mod:`mlirstack.schedules.cuda.bounds`).
     """
 
     name: str
@@ -84,14 +85,22 @@ class Choice:
 
 def choose(graph: KernelGraph, device: Device) -> Choice | None:
     """What was measured to be fastest, else the first emitter that takes ``graph``; None where none does."""
-    measured = _measured(graph, device)
+    bounded = graph.bounded()
+    if bounded is None:
+        return None
+    measured = _measured(bounded, device) if bounded.extent is None else None
     if measured is not None:
         return measured
     for emitter in emitters():
-        parameters = emitter.choose(graph, device)
+        parameters = emitter.choose(bounded, device) if can_be_given(emitter, bounded) else None
         if parameters is not None:
             return Choice(emitter.name, parameters)
     return None
+
+
+def can_be_given(emitter: Emitter, graph: KernelGraph) -> bool:
+    """Is it a graph of known sizes, or an emitter of kernels that go as far as they are told at run time?"""
+    return graph.extent is None or getattr(emitter, "takes_extents", False)
 
 
 def candidates(graph: KernelGraph, device: Device) -> list[Choice]:

@@ -15,13 +15,16 @@ from mlirstack.ir.kernels import TF32_ATTRIBUTE
 from mlirstack.passes import functions
 from mlirstack.passes.grouping import outermost
 from mlirstack.passes.regions import clone_with, external_values
+from mlirstack.schedules.cuda import bounds
+from mlirstack.schedules.cuda.extent import Extent
 
 
 @dataclass(eq=False)
 class Tensor:
     """A tensor of the graph: an argument of the kernel, or what a node leaves behind.
 
-    ``value`` is the MLIR value (tensor or memref) that first held it; ``shape`` has None where a size is dynamic.
+    ``value`` is the MLIR value (tensor or memref) that first held it; ``shape`` has None where a size is dynamic, in graphs
+    :meth:`within bounds <KernelGraph.bounded>` the most that it can be, and ``varying`` is the dimension where that is so.
     """
 
     value: Any
@@ -29,6 +32,7 @@ class Tensor:
     element: Any  # MLIR type
     producer: Node | None = None
     users: list[Node] = field(default_factory=list)
+    varying: int | None = None
 
     @property
     def is_argument(self) -> bool:
@@ -87,6 +91,14 @@ class Node:
     def name(self) -> str:
         """Name of the op."""
         return str(self.op.name)
+
+    @property
+    def varying(self) -> int | None:
+        """The loop that goes along dimensions that vary; None where all sizes are known."""
+        for operand in (*self.inputs, *self.outputs):
+            if operand.tensor is not None and operand.tensor.varying is not None and operand.dims:
+                return operand.dims[operand.tensor.varying]
+        return None
 
     @property
     def is_structured(self) -> bool:
@@ -150,9 +162,12 @@ class KernelGraph:
     """Nodes in program order, the tensors that come from outside, and those that leave: ``results``, in order of the nodes.
 
     The last op's outputs always leave; besides, on tensors, what others use, on memrefs, what arguments hold at the end.
+    ``most``: what shapes say of sizes that are known at run time only; ``extent``: what these are.
     """
 
-    def __init__(self, ops: Sequence[Any]) -> None:
+    def __init__(self, ops: Sequence[Any], most: int | None = None, extent: Extent | None = None) -> None:
+        self.extent = extent
+        self._ops, self._most = list(ops), most
         self.nodes: list[Node] = []
         self.arguments: list[Tensor] = []
         self._current: dict[Any, Tensor] = {}  # MLIR value → what it holds now
@@ -166,6 +181,18 @@ class KernelGraph:
         """The graph of a kernel function, on tensors or on memrefs."""
         return KernelGraph([op.operation for op in list(function.regions[0].blocks[0].operations)[:-1]])
 
+    def bounded(self) -> KernelGraph | None:
+        """The same graph with numbers for all sizes, where one varies and is that of outermost dimensions; see
+        :mod:`mlirstack.schedules.cuda.bounds`.  None where others do."""
+        if all(tensor.is_static for tensor in self.tensors()):
+            return self
+        found = bounds.extent_of(self)
+        return None if found is None else KernelGraph(self._ops, *found)
+
+    def tensors(self) -> list[Tensor]:
+        """All tensors that nodes read and write."""
+        return [t for node in self.nodes for t in (*_tensors(node.inputs), *_tensors(node.outputs))]
+
     def structured(self) -> list[Node]:
         """The linalg ops with loops, in order."""
         return [node for node in self.nodes if node.is_structured]
@@ -173,8 +200,7 @@ class KernelGraph:
     @property
     def is_plain(self) -> bool:
         """Nothing but linalg ops with loops over static shapes?"""
-        tensors = [t for node in self.nodes for t in (*_tensors(node.inputs), *_tensors(node.outputs))]
-        return all(node.is_structured for node in self.nodes) and all(t.is_static for t in tensors)
+        return all(node.is_structured for node in self.nodes) and all(t.is_static for t in self.tensors())
 
     def _leaving(self) -> list[Tensor]:
         members = {node.op for node in self.nodes}
@@ -286,8 +312,9 @@ class KernelGraph:
 
     def _tensor(self, value: Any, producer: Node | None) -> Tensor:
         kind = ir.ShapedType(value.type)
-        shape = tuple(None if kind.is_dynamic_dim(i) else kind.get_dim_size(i) for i in range(kind.rank))
-        return Tensor(value, shape, kind.element_type, producer)
+        shape = tuple(self._most if kind.is_dynamic_dim(i) else kind.get_dim_size(i) for i in range(kind.rank))
+        varying = None if kind.has_static_shape or self._most is None else shape.index(self._most)
+        return Tensor(value, shape, kind.element_type, producer, varying=varying)
 
 
 def _tensors(operands: Sequence[Operand]) -> Iterator[Tensor]:

@@ -14,6 +14,7 @@ from typing import Any
 
 from mlirstack.bindings import dialect, ir
 from mlirstack.ir.ops import walk
+from mlirstack.schedules.cuda.extent import Extent, Size, host, host_number, host_size
 from mlirstack.schedules.cuda.values import Bool, Float, Int, Number
 
 TENSOR_MAP = "mlirstack.tensor_map"  # of the host cast that makes a tensor map of a memref, and of the kernel's parameter
@@ -91,6 +92,7 @@ class Kernel:
         self.location = _main_location(function)
         self._arguments: list[Any] = []  # host values, one per parameter
         self._tensor_maps: dict[int, Any] = {}  # number of the parameter → layout, as an attribute
+        self._sizes: dict[Any, Int] = {}  # memref, axis and type → the parameter that is its size
         self._name_types()
         self._create(schedule, cluster, min_blocks)
 
@@ -147,6 +149,19 @@ class Kernel:
         """A parameter: a host value of type i32, i64, index, f32 or f64."""
         return self._parameter(value)
 
+    def number(self, size: Size, kind: Any = None) -> Number:
+        """A size: as it is where it is known, else what is made of a parameter, of MLIR type ``kind`` (i32 unless given)."""
+        if not isinstance(size, Extent):
+            return size
+        kind = kind or self.i32
+        key = (size.value, size.axis, kind)
+        if key not in self._sizes:
+            index = host_size(self.function, size.value, size.axis)
+            with self._host():
+                passed = dialect("arith").IndexCastOp(kind, index).result
+            self._sizes[key] = Int(self._parameter(passed))
+        return (self._sizes[key] * size.factor + (size.unit - 1)) // size.unit * size.count
+
     def opaque(self, value: int) -> Int:
         """A parameter: a constant (i32) that the kernel's compiler does not know, so that it unrolls no loop over it."""
         with self._host():
@@ -162,8 +177,8 @@ class Kernel:
         return self.block.add_argument(host_value.type, self.location)
 
     def _host(self) -> Any:
-        """Where host code goes: before the return of the function."""
-        return _at(ir.InsertionPoint(list(self.function.regions[0].blocks[0].operations)[-1]), self.location)
+        """Where host code goes."""
+        return _at(host(self.function), self.location)
 
     # -------------------------------------------------------------------------------------------------------------- body
 
@@ -175,7 +190,7 @@ class Kernel:
             dialect("gpu").ReturnOp([])
 
     def launch(self, grid: Sequence[Any], *, shared_bytes: int = 0) -> None:
-        """Launch with ``grid`` blocks, up to three numbers (int, or host values of type index)."""
+        """Launch with ``grid`` blocks, up to three numbers (sizes, or host values of type index)."""
         parameters = [argument.type for argument in self.block.arguments]
         self.kernel.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(parameters, []))
         if self._tensor_maps:
@@ -186,14 +201,9 @@ class Kernel:
         if shared_bytes:
             self._declare_shared_memory()
         with self._host():
-            arith, index = dialect("arith"), ir.IndexType.get()
-
-            def host(number: Any) -> Any:
-                return arith.ConstantOp(index, number).result if isinstance(number, int) else number
-
-            sizes = [host(n) for n in (*grid, 1, 1, 1)[:3]]
-            block = [host(self.threads), host(1), host(1)]
-            shared = arith.ConstantOp(self.i32, shared_bytes).result if shared_bytes else None
+            sizes = [host_number(self.function, n) if isinstance(n, Size) else n for n in (*grid, 1, 1, 1)[:3]]
+            block = [host_number(self.function, n) for n in (self.threads, 1, 1)]
+            shared = dialect("arith").ConstantOp(self.i32, shared_bytes).result if shared_bytes else None
             dialect("gpu").LaunchFuncOp(
                 [self.module_name, self.name], tuple(sizes), tuple(block), self._arguments, dynamic_shared_memory_size=shared
             )

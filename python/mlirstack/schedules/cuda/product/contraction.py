@@ -13,6 +13,7 @@ from typing import Any
 
 from mlirstack.bindings import ir
 from mlirstack.passes import functions
+from mlirstack.schedules.cuda.extent import Extent, Size
 from mlirstack.schedules.cuda.graph import KernelGraph, Node, Operand, Tensor
 from mlirstack.schedules.cuda.product.access import Access
 from mlirstack.schedules.cuda.product.contraction_loops import Body, Roles, known, loop_strides, multiply_add
@@ -25,7 +26,7 @@ class Matrix:
     """A factor: ``rows`` by K, once per batch.  Strides in elements; a batch stride of 0 shares the matrix.
 
     ``signed`` says how an integer element is extended; floating-point elements are always signed.  ``copied``: a kernel
-    before the product lays it out so.
+    before the product lays it out so.  ``extent``: how many rows there are at run time, where ``rows`` is the most.
     """
 
     tensor: Tensor
@@ -35,6 +36,12 @@ class Matrix:
     batch_strides: tuple[int, ...]
     signed: bool = True
     copied: bool = False
+    extent: Extent | None = None
+
+    @property
+    def row_points(self) -> Size:
+        """How many rows there are at run time."""
+        return self.extent or self.rows
 
     @property
     def element(self) -> Any:
@@ -96,7 +103,8 @@ class Product:
 
     ``batches`` are sizes of the batch axes, outermost first (empty: one product).  ``accumulator`` is the MLIR type that the
     sum has in the IR.  The product is ``scale * Σ + initial``; ``initial`` is an :class:`Access`, a :class:`Result`, a
-    constant or None for zero.
+    constant or None for zero.  ``row_points`` and ``batch_points`` are the numbers of rows and of products at run time, of
+    which ``m`` and ``batch`` are the most.
     """
 
     node: Node
@@ -109,6 +117,8 @@ class Product:
     initial: Source
     steps: tuple[Step, ...]
     outputs: tuple[Output, ...]
+    row_points: Size
+    batch_points: Size
 
     @property
     def batch(self) -> int:
@@ -139,14 +149,14 @@ class Contraction(Product):
 
 
 def match_contraction(graph: KernelGraph) -> Contraction | None:
-    """``graph`` as a matrix product; None where it is something else, or has a size 0 or a dynamic size."""
+    """``graph`` as a matrix product; None where it is something else, or has a size 0 or one that is not known."""
     if not graph.is_plain:
         return None
     found = [node for node in graph.nodes if node.reductions]
     if len(found) != 1 or not all(found[0].sizes):
         return None
     body = multiply_add(found[0])
-    roles = Roles.of(found[0], body) if body is not None else None
+    roles = Roles.of(found[0], body, graph.extent) if body is not None else None
     if roles is None or body is None:
         return None
     product = product_around(graph, roles, body)
@@ -175,7 +185,9 @@ def matrix_of(roles: Roles, number: int, signed: bool) -> Matrix:
     k_stride = strides[roles.k[-1]] if roles.k else 1
     row_stride = strides[rows[-1]] if rows else (k if k_stride == 1 else 1)
     batches = tuple(strides[group[-1]] for group in roles.batches)
-    return Matrix(operand.tensor, roles.size(rows), row_stride, k_stride, batches, signed)
+    points = roles.points(rows)
+    extent = points if isinstance(points, Extent) else None
+    return Matrix(operand.tensor, roles.size(rows), row_stride, k_stride, batches, signed, extent=extent)
 
 
 class _Builder:
@@ -213,7 +225,8 @@ class _Builder:
         return Product(
             node, roles.size(roles.rows), roles.size(roles.columns), roles.size(roles.k),
             tuple(roles.size(group) for group in roles.batches), operand.tensor.element, self._body.scale, initial,
-            tuple(self._steps), outputs,
+            tuple(self._steps), outputs, roles.points(roles.rows),
+            roles.points([loop for group in roles.batches for loop in group]),
         )  # fmt: skip
 
     def _clean(self, loops: Loops) -> Loops:

@@ -12,6 +12,7 @@ from typing import Any
 
 from mlirstack.bindings import ir
 from mlirstack.passes import functions
+from mlirstack.schedules.cuda.extent import Extent, Size, times
 from mlirstack.schedules.cuda.graph import Node, Operand, Tensor
 from mlirstack.schedules.cuda.product.access import Access, Digit, Digits
 
@@ -79,7 +80,7 @@ def _uncast(value: Any) -> tuple[Any, bool]:
 class Roles:
     """Loops of the contraction by role, each group outermost first; loops of size 1 are in none of them.
 
-    ``first`` is the number of the input that is A.
+    ``first`` is the number of the input that is A; ``extent`` says what the size is that :attr:`Node.varying` walks along.
     """
 
     node: Node
@@ -88,9 +89,10 @@ class Roles:
     rows: tuple[int, ...]
     columns: tuple[int, ...]
     k: tuple[int, ...]
+    extent: Extent | None = None
 
     @staticmethod
-    def of(node: Node, body: Body) -> Roles | None:
+    def of(node: Node, body: Body, extent: Extent | None = None) -> Roles | None:
         """The roles; None where the loops are not those of a matrix product."""
         strides = [loop_strides(operand, len(node.sizes)) for operand in (*node.inputs, *node.outputs)]
         if None in strides:
@@ -114,14 +116,23 @@ class Roles:
         if any(not (a[d] and b[d]) for d in k) or _collapse(k, sizes, (a, b))[0]:
             return None
         batches = _merge(sorted((*shared, *outer_rows, *outer_columns), key=lambda d: -out[d]), sizes, (a, b, out))
-        return Roles(node, first, batches, tuple(rows), tuple(columns), tuple(k))
+        outermost = (*rows[:1], *(group[0] for group in batches[:1]))
+        if node.varying is not None and node.varying not in outermost:
+            return None
+        return Roles(node, first, batches, tuple(rows), tuple(columns), tuple(k), extent)
 
     def size(self, group: Sequence[int]) -> int:
-        """Product of the sizes of some loops."""
+        """Product of the sizes of some loops, at most."""
         total = 1
         for loop in group:
             total *= known(self.node.sizes)[loop]
         return total
+
+    def points(self, group: Sequence[int]) -> Size:
+        """The same, as it is at run time."""
+        if self.extent is None or self.node.varying not in group:
+            return self.size(group)
+        return times(self.extent, self.size([loop for loop in group if loop != self.node.varying]))
 
     def digits(self, group: Sequence[int], strides: Mapping[int, int]) -> Digits:
         """The digits of a group of loops in a tensor with these strides per loop, neighbours merged where they collapse."""

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from mlirstack.bindings import dialect, ir
+from mlirstack.schedules.cuda.extent import is_multiple
 from mlirstack.schedules.cuda.instructions import tensor_core
 from mlirstack.schedules.cuda.kernel import Kernel
 from mlirstack.schedules.cuda.product.matrix_lines import Lines, MatrixLayout, Piece, both
@@ -112,7 +113,7 @@ class RowContiguousCopies:
         elements = row.wide() + share.line.wide() * layout.k_stride
         self._first = kernel.offset(pointer, elements * layout.size)
         self._targets = [self._target(share.line + i * share.line_step, share.piece) for i in range(share.count)]
-        self._inside = row < layout.rows if layout.rows % self._rows else None
+        self._inside = None if is_multiple(layout.rows, self._rows) else row < kernel.number(layout.rows)
 
     def start(self, k_tile: Int, shared: Any) -> list[Any]:
         """See :class:`Copies`."""

@@ -12,13 +12,14 @@ from typing import Any
 
 from mlirstack.bindings import dialect, ir
 from mlirstack.passes import functions
+from mlirstack.schedules.cuda.extent import is_multiple
 from mlirstack.schedules.cuda.graph import Tensor
 from mlirstack.schedules.cuda.instructions import vectors
 from mlirstack.schedules.cuda.instructions.approximate import Approximation
 from mlirstack.schedules.cuda.kernel import Kernel
 from mlirstack.schedules.cuda.product.access import Access, Digits
 from mlirstack.schedules.cuda.product.contraction import PRODUCT, SECOND, Product, Result, Source, Step
-from mlirstack.schedules.cuda.values import Bool, Float, Int
+from mlirstack.schedules.cuda.values import Bool, Float, Int, Number
 
 _MAX_OFFSET = 2**31  # elements that a 32-bit offset reaches
 
@@ -41,7 +42,7 @@ class Epilogue:
     ) -> None:
         self.kernel = kernel
         self.contraction = contraction
-        self.whole_rows = contraction.m % tile_rows == 0
+        self.whole_rows = is_multiple(contraction.row_points, tile_rows)
         self.whole_columns = contraction.n % tile_columns == 0
         numbers = range(len(contraction.outputs)) if stores is None else stores
         written = [contraction.outputs[number].access for number in numbers]
@@ -282,15 +283,16 @@ class Tile:
     # ------------------------------------------------------------------------------------------------------------- edges
 
     def _inside_row(self, row: Int) -> Bool | None:
-        return None if self._epilogue.whole_rows else row < self._contraction.m
+        return None if self._epilogue.whole_rows else row < self._kernel.number(self._contraction.row_points)
 
     def _clamped_row(self, row: Int) -> Int:
         key = ("row", row)
         if key not in self._parts:
-            self._parts[key] = self._clamped(row, self._contraction.m - 1, self._epilogue.whole_rows)
+            last = self._kernel.number(self._contraction.row_points) - 1
+            self._parts[key] = self._clamped(row, last, self._epilogue.whole_rows)
         return self._parts[key]
 
-    def _clamped(self, index: Int, last: int, whole: bool) -> Int:
+    def _clamped(self, index: Int, last: Number, whole: bool) -> Int:
         return index if whole else index.minimum(last)
 
 

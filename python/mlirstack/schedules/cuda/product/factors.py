@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from math import gcd
 from typing import Any, Protocol
 
+from mlirstack.schedules.cuda.extent import is_multiple
 from mlirstack.schedules.cuda.instructions.tensor_core import CHUNK
 from mlirstack.schedules.cuda.kernel import Kernel
 from mlirstack.schedules.cuda.product.contraction import Contraction, Matrix
@@ -73,7 +74,7 @@ class MatrixFactor:
         """See :class:`Factor`."""
         matrix, size = self.matrix, max(1, int(self.matrix.element.width) // 8)
         alignment = gcd(CHUNK, *(stride * size for stride in matrix.batch_strides))
-        return MatrixLayout(matrix.rows, self.k, matrix.row_stride, matrix.k_stride, size, alignment)
+        return MatrixLayout(matrix.row_points, self.k, matrix.row_stride, matrix.k_stride, size, alignment)
 
     def parameters(self, kernel: Kernel) -> Any:
         """See :class:`Factor`."""
@@ -93,7 +94,7 @@ class MatrixFactor:
     def lines(self, tile_rows: int, padded_k: int) -> MatrixLines:
         """See :class:`Factor`."""
         layout = self.layout
-        return MatrixLines(layout, checks_rows=layout.rows % tile_rows != 0, checks_k=padded_k != layout.k)
+        return MatrixLines(layout, checks_rows=not is_multiple(layout.rows, tile_rows), checks_k=padded_k != layout.k)
 
 
 def factors_of(contraction: Contraction) -> tuple[Factor, Factor]:

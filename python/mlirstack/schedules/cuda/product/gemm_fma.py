@@ -26,6 +26,7 @@ class FmaGemm:
     """Register tiles of results, double-buffered vectors from shared memory, ``cp.async`` in any layout."""
 
     name = "gemm_fma"
+    takes_extents = True
 
     def choose(self, graph: KernelGraph, device: Device) -> Parameters | None:
         """See :class:`~mlirstack.schedules.cuda.emitter.Emitter`."""

@@ -26,6 +26,7 @@ class MmaGemm:
     """``mma.sync`` behind asynchronous copies.  f16, bf16, TF32 and fp8 are summed in f32, i8 in i32."""
 
     name = "gemm_mma"
+    takes_extents = True
 
     def choose(self, graph: KernelGraph, device: Device) -> Parameters | None:
         """See :class:`~mlirstack.schedules.cuda.emitter.Emitter`."""

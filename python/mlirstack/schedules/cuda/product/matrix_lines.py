@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from mlirstack.schedules.cuda.extent import Size, is_multiple, times
 from mlirstack.schedules.cuda.instructions.tensor_core import CHUNK
 from mlirstack.schedules.cuda.kernel import Kernel
 from mlirstack.schedules.cuda.values import Bool, Int
@@ -37,7 +38,7 @@ class MatrixLayout:
     ``alignment``: bytes that the address of its first element is a multiple of.
     """
 
-    rows: int
+    rows: Size
     k: int
     row_stride: int
     k_stride: int
@@ -57,7 +58,7 @@ class MatrixLayout:
         pitch, length = (self.row_stride, self.k) if self.k_major else (self.k_stride, self.rows)
         lines = self.rows if self.k_major else self.k
         for width in (CHUNK, 8, 4):
-            whole = width >= self.size and length * self.size % width == 0 and self.alignment % width == 0
+            whole = width >= self.size and is_multiple(times(length, self.size), width) and self.alignment % width == 0
             if whole and (lines == 1 or pitch * self.size % width == 0):
                 return width
         return 0
@@ -76,7 +77,10 @@ class MatrixLines:
         self._kernel, self.pointer = kernel, pointer
         self._first = kernel.offset(pointer, row.wide() * (layout.row_stride * layout.size))
         self._shifts = [i * step * layout.row_stride * layout.size for i in range(count)]  # one address serves all rows
-        self._inside = [row + i * step < layout.rows for i in range(count)] if self._checks_rows else [None] * count
+        self._inside: list[Bool | None] = [None] * count
+        if self._checks_rows:
+            rows = kernel.number(layout.rows)
+            self._inside = [row + i * step < rows for i in range(count)]
 
     def pieces(self, k: Int) -> list[Piece]:
         """See :class:`Lines`."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
+from mlirstack.schedules.cuda.extent import Extent, ceil_div, times
 from mlirstack.schedules.cuda.instructions.tensor_core import Operands
 from mlirstack.schedules.cuda.kernel import Kernel
 from mlirstack.schedules.cuda.product.contraction import Product
@@ -149,10 +150,13 @@ class ProductKernel:
             kernel.run_alone()
         given = [factor.parameters(kernel) for factor in self.factors]
         way_out = self._to_temporary(kernel) if self.splits > 1 else self._to_outputs(kernel)
-        raster = Raster(ceil_div(product.m, engine.rows), ceil_div(product.n, engine.columns), self.group)
-        tiles = raster.rows * raster.columns * product.batch
+        down, across = ceil_div(product.row_points, engine.rows), ceil_div(product.n, engine.columns)
+        grid = (
+            times(down, across * product.batch) if isinstance(down, Extent) else times(product.batch_points, down * across)
+        )
         with kernel.body():
-            block = kernel.block_index()
+            block, tiles = kernel.block_index(), kernel.number(grid)
+            raster = Raster(kernel.number(down), across, self.group)
             place = raster.place(block % tiles if self.splits > 1 else block)
             batch = place.batch if product.batch > 1 else None
             split = block // tiles if self.splits > 1 else kernel.integer(0)
@@ -166,7 +170,7 @@ class ProductKernel:
             sums = engine.run(kernel, self.factors, addresses, corner, first, self.k_tiles, padded)
             _for_each_run(kernel, engine, way_out.staging, sums, corner, way_out.writer(batch, split))
         staged = way_out.staging.bytes(engine.sum_type(kernel)) if way_out.staging is not None else 0
-        kernel.launch((tiles * self.splits,), shared_bytes=max(engine.shared_bytes, staged))
+        kernel.launch((times(grid, self.splits),), shared_bytes=max(engine.shared_bytes, staged))
         if isinstance(way_out, _ToTemporary):
             way_out.partial.reduce(function, self.schedule)
 
@@ -180,11 +184,6 @@ class ProductKernel:
         partial = PartialSums.allocate(kernel.function, self.product, self.splits, engine.sum_type(kernel))
         staging = None if engine.direct_run else Staging(engine.rows, engine.columns, partial.run)
         return _ToTemporary(staging, kernel, partial, kernel.pointer(partial.buffer))
-
-
-def ceil_div(value: int, unit: int) -> int:
-    """How many units hold ``value``."""
-    return -(-value // unit)
 
 
 Writer = Callable[[Sequence[Any], Int, Int], None]  # (run of sums, row, first column)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlirstack.bindings import dialect, ir
+from mlirstack.schedules.cuda.extent import Extent, ceil_div, times
 from mlirstack.schedules.cuda.instructions import vectors
 from mlirstack.schedules.cuda.kernel import Kernel
 from mlirstack.schedules.cuda.product.contraction import Product
@@ -49,7 +50,7 @@ class PartialSums:
     ) -> None:
         """Store a run of sums; what lies beyond the edge is left out."""
         c = self.contraction
-        inside = (row < c.m) & (column < _pitch(c))
+        inside = (row < kernel.number(c.row_points)) & (column < _pitch(c))
 
         def write() -> None:
             product = split if batch is None else split * c.batch + batch
@@ -65,11 +66,15 @@ class PartialSums:
         epilogue = Epilogue(kernel, c, tile_rows=1, tile_columns=run)
         pointer = kernel.pointer(self.buffer)
         runs = _pitch(c) // run
-        total = c.batch * c.m * runs
+        varies = isinstance(c.row_points, Extent)
+        total = times(c.row_points, c.batch * runs) if varies else times(c.batch_points, c.m * runs)
 
         def body(number: Int) -> None:
             line, column = number // runs, number % runs * run
-            batch, row = (line // c.m, line % c.m) if c.batch > 1 else (None, line)
+            rows = kernel.number(c.row_points)
+            batch, row = (line // rows, line % rows) if c.batch > 1 else (None, line)
+            if batch is not None and varies:  # the temporary has room for the most rows that there can be
+                number = (batch * c.m + row) * runs + number % runs
             place = kernel.offset(pointer, number.wide() * run, self.element)
             distance = c.batch * c.m * _pitch(c)
             sums = vectors.load(kernel, self.element, place, run)
@@ -82,8 +87,8 @@ class PartialSums:
 
         with kernel.body():
             number = kernel.block_index() * _THREADS + kernel.thread()
-            kernel.when(number < total, lambda: body(number))
-        kernel.launch((-(-total // _THREADS),))
+            kernel.when(number < kernel.number(total), lambda: body(number))
+        kernel.launch((ceil_div(total, _THREADS),))
 
 
 def _pitch(contraction: Product) -> int:

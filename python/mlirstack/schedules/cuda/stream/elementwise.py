@@ -13,6 +13,7 @@ from typing import Any
 
 from mlirstack.schedules.cuda.device import Device
 from mlirstack.schedules.cuda.emitter import Parameters
+from mlirstack.schedules.cuda.extent import Size, ceil_div, is_multiple
 from mlirstack.schedules.cuda.graph import KernelGraph, Tensor
 from mlirstack.schedules.cuda.instructions import vectors
 from mlirstack.schedules.cuda.instructions.vectors import Cache
@@ -43,8 +44,13 @@ class Plan:
 
     @property
     def elements(self) -> int:
-        """Points of the space."""
+        """Points of the space, at most."""
         return prod(loop.size for loop in self.loops)
+
+    @property
+    def points(self) -> Size:
+        """Points of the space, as they are at run time."""
+        return self.space.points(self.loops)
 
     @property
     def bytes(self) -> int:
@@ -98,6 +104,8 @@ def plan_of(graph: KernelGraph) -> Plan | None:
     order = sorted(range(len(space.sizes)), key=lambda loop: -largest.strides[loop])
     accesses = [*reads, *(space.writes[tensor] for tensor in results)]
     loops = collapse(space.sizes, order, accesses)
+    if not space.is_outermost_varying(loops):
+        return None
     return Plan(graph, space, tuple(loops), tuple(reads), tuple(results))
 
 
@@ -106,6 +114,7 @@ class Elementwise:
     the caches."""
 
     name = "elementwise"
+    takes_extents = True
 
     def choose(self, graph: KernelGraph, device: Device) -> Parameters | None:
         """One 16-byte vector a thread; see :class:`~mlirstack.schedules.cuda.emitter.Emitter`."""
@@ -157,13 +166,14 @@ class _Writer:
         plan, kernel = self.plan, self.kernel
         block = self.threads * self.unroll * self.vector  # elements of a block
         with kernel.body():
+            self.elements = kernel.number(plan.points, kernel.i64 if plan.is_large else kernel.i32)
             first = self._wide(kernel.block_index()) * (self.threads * self.unroll) + self._wide(kernel.thread())
-            fast = self._fits(first, plan.elements % block == 0) if self.vector * self.unroll > 1 else None
+            fast = self._fits(first, is_multiple(plan.points, block)) if self.vector * self.unroll > 1 else None
             if fast is None:
                 self._when_inside(first, lambda: self._vectors(first))
             else:
                 kernel.either(fast, lambda: self._vectors(first), lambda: self._elements(first))
-        kernel.launch((-(-plan.elements // block),))
+        kernel.launch((ceil_div(plan.points, block),))
 
     def _fits(self, first: Int, is_whole: bool) -> Bool:
         """May this thread use vectors?"""
@@ -175,7 +185,7 @@ class _Writer:
             conditions.append(vectors.aligned(self.kernel, list(dict.fromkeys(pointers))))
         if not is_whole or not conditions:
             last = first + (self.unroll - 1) * self.threads
-            conditions.append(last < plan.elements // self.vector)
+            conditions.append(last < self.elements // self.vector)
         return conditions[0] if len(conditions) == 1 else conditions[0] & conditions[1]
 
     def _vectors(self, first: Int) -> None:
@@ -213,15 +223,15 @@ class _Writer:
                 for tensor in plan.results:
                     tile.store(tensor, 0)
 
-            kernel.when(element < plan.elements, compute)
+            kernel.when(element < self.elements, compute)
 
         kernel.loop(0, self.vector * self.unroll, 1, [], one)
 
     def _when_inside(self, first: Int, body: Any) -> None:
-        if self.plan.elements % self.threads:
-            self.kernel.when(first < self.plan.elements, body)
-        else:
+        if is_multiple(self.plan.points, self.threads):
             body()
+        else:
+            self.kernel.when(first < self.elements, body)
 
     def _wide(self, number: Int) -> Int:
         return number.wide() if self.plan.is_large else number

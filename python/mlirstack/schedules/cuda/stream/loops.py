@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from math import prod
 
 from mlirstack.bindings import ir
+from mlirstack.schedules.cuda.extent import Extent, Size, times
 from mlirstack.schedules.cuda.graph import KernelGraph, Node, Operand, Tensor
 from mlirstack.schedules.cuda.values import Int
 
@@ -37,7 +38,8 @@ class Space:
 
     ``of_node``: which loop of the space each loop of a node is.  ``reads``: (node, number of the input) → how an argument
     of the kernel is read there.  ``writes``: tensor → how it lies in memory, for every tensor that a node computes.
-    ``reduced``: loops that some node reduces.
+    ``reduced``: loops that some node reduces.  ``varying``: the loop of which ``sizes`` has the most that its size can be,
+    ``extent`` says what it is.
     """
 
     sizes: tuple[int, ...]
@@ -45,6 +47,19 @@ class Space:
     reads: dict[tuple[Node, int], Access]
     writes: dict[Tensor, Access]
     reduced: frozenset[int]
+    varying: int | None = None
+    extent: Extent | None = None
+
+    def points(self, loops: Sequence[Loop]) -> Size:
+        """The number of points of a nest, as it is at run time."""
+        sizes = {member: self.sizes[member] for loop in loops for member in loop.members}
+        if self.extent is None or self.varying not in sizes:
+            return prod(sizes.values())
+        return times(self.extent, prod(size for member, size in sizes.items() if member != self.varying))
+
+    def is_outermost_varying(self, loops: Sequence[Loop]) -> bool:
+        """Does no size vary but that of the outermost loop of a nest, which taking apart the number of a point needs not?"""
+        return self.varying is None or bool(loops and loops[0].members[0] == self.varying)
 
     def loops_of(self, tensor: Tensor) -> frozenset[int]:
         """The loops that a computed tensor depends on."""
@@ -192,7 +207,8 @@ def _space(graph: KernelGraph, matching: _Matching) -> Space | None:
                 return None
             writes[output.tensor] = access
     reduced = frozenset(of_node[node][loop] for node in graph.nodes for loop in node.reductions)
-    return Space(tuple(sizes), of_node, reads, writes, reduced)
+    varying = next((of_node[node][node.varying] for node in graph.nodes if node.varying is not None), None)
+    return Space(tuple(sizes), of_node, reads, writes, reduced, varying, graph.extent)
 
 
 def _access(operand: Operand, loops: Sequence[int], count: int) -> Access | None:

@@ -92,7 +92,7 @@ class _Block:
         return self.is_free(op) and _class_of(op) in (kernels.ELEMENTWISE, kernels.REDUCTION)
 
     def _is_rows(self, group: set[Any]) -> bool:
-        return self._is_convex(group) and row_plan(KernelGraph(self._ordered(group))) is not None
+        return self._is_convex(group) and _are_rows(self._ordered(group))
 
     def _is_convex(self, group: set[Any]) -> bool:
         """Does no value take a way out of the group and back into it?"""
@@ -121,7 +121,10 @@ def _is_root(op: Any) -> bool:
 
 def _class_of(op: Any) -> str:
     """The class of an op; a reduction with several results is one too."""
-    found = kernel_class(op, any_scalar=True)
-    if found == kernels.OTHER and op.name == "linalg.generic" and row_plan(KernelGraph([op])) is not None:
-        return kernels.REDUCTION
-    return found
+    found = kernel_class(op, any_scalar=True, any_size=True)
+    return kernels.REDUCTION if found == kernels.OTHER and op.name == "linalg.generic" and _are_rows([op]) else found
+
+
+def _are_rows(ops: Sequence[Any]) -> bool:
+    graph = KernelGraph(ops).bounded()
+    return graph is not None and row_plan(graph) is not None

@@ -68,6 +68,7 @@ class StayingRows(RowKernel):
         """Fetch ``stages - 1`` rows; then, row by row: wait for one, fetch another, reduce, store."""
         plan, shape, kernel, team = self.plan, self.shape, self.kernel, self.team
         teams = shape.blocks // shape.cluster * shape.teams
+        assert isinstance(team.row_vectors, int), "rows are counted before the kernel runs"
         rounds = -(-team.row_vectors // teams)
         self._is_ragged = team.row_vectors % teams != 0
         self._slots = self._layout()

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from mlirstack.schedules.cuda.extent import ceil_div, is_multiple, times
 from mlirstack.schedules.cuda.instructions import shared_memory, vectors
 from mlirstack.schedules.cuda.instructions.reduce import WARP, BlockReducer, ClusterReducer, Combine, across_lanes
 from mlirstack.schedules.cuda.kernel import Kernel
@@ -79,7 +80,7 @@ class RowTeam:
         self.bindings = Bindings(self.kernel, plan.graph, (access.tensor for access in accesses), plan.results)
         self.row_lanes = 1 if plan.along_columns else shape.vector
         self.column_lanes = shape.vector if plan.along_columns else 1
-        self.row_vectors = plan.row_count // self.row_lanes
+        self.row_vectors = ceil_div(plan.row_points, self.row_lanes)
         self.column_vectors = plan.column_count // self.column_lanes
         apart = frozenset(range(len(plan.rows), len(plan.loops)))
         self.nest = Nest(plan.space, plan.loops, plan.lane_loop, shape.vector, apart)
@@ -90,7 +91,7 @@ class RowTeam:
 
     def place(self) -> None:
         """Which row (or vector of rows) and which columns this thread has."""
-        self.move_to(self.first_row(), is_ragged=self.row_vectors % self.shape.teams != 0)
+        self.move_to(self.first_row(), is_ragged=not is_multiple(self.row_vectors, self.shape.teams))
 
     def first_row(self) -> Int:
         """The row that the number of the block gives this thread's team; says which columns it has, too."""
@@ -111,8 +112,9 @@ class RowTeam:
         be stored."""
         self.row_valid: Bool | None = None
         if is_ragged:
-            self.row_valid = row < self.row_vectors
-            row = row.minimum(self.row_vectors - 1)
+            count = self.kernel.number(self.row_vectors)
+            self.row_valid = row < count
+            row = row.minimum(count - 1)
         self.row = self.wide(row)
         sizes = [loop.size for loop in self.plan.rows]
         self.row_indices = self._split(self.row, sizes, self.row_lanes)
@@ -186,7 +188,7 @@ class RowTeam:
             shared += shape.threads * 8 * self._scalars
         elif self._reducer is not None:
             shared += self._reducer.scratch_bytes(shape.threads, self._scalars)
-        blocks = shape.blocks or -(-self.row_vectors // shape.teams) * shape.cluster
+        blocks = shape.blocks or times(ceil_div(self.row_vectors, shape.teams), shape.cluster)
         self.kernel.launch((blocks, splits), shared_bytes=shared)
 
     def combine(self, values: list[Any], merge: Combine) -> list[Any]:

@@ -37,6 +37,7 @@ class Rows:
 
     name = SCHEDULE
     kernel_class = kernels.REDUCTION
+    takes_extents = True
 
     def claim(self, operations: Sequence[Any], device: Device) -> list[list[Any]]:
         """Groups of ops that this emitter takes; see :mod:`.row_claim`."""
@@ -224,7 +225,7 @@ def _clustered(plan: RowPlan, shape: Shape, device: Device) -> list[Shape]:
 
 def _staying(plan: RowPlan, shape: Shape, device: Device) -> list[Shape]:
     """Kernels whose blocks stay for several rows."""
-    if not can_stay(plan, shape.vector) or not plan.full_results:
+    if not can_stay(plan, shape.vector) or not plan.full_results or plan.varies:
         return []
     length = plan.column_count // shape.vector
     found = []

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import prod
 from typing import Any
 
 from mlirstack.schedules.cuda.device import Device
 from mlirstack.schedules.cuda.emitter import Parameters
+from mlirstack.schedules.cuda.extent import Extent, Size, times
 from mlirstack.schedules.cuda.graph import KernelGraph
 from mlirstack.schedules.cuda.instructions import vectors
 from mlirstack.schedules.cuda.instructions.vectors import Cache
@@ -47,6 +47,13 @@ class Turn:
             limit //= 2
         return limit
 
+    @property
+    def batches(self) -> Size:
+        """Planes of the two loops, as there are at run time."""
+        return self.plan.space.points(
+            [loop for n, loop in enumerate(self.plan.loops) if n not in (self.source, self.target)]
+        )
+
 
 def turn_of(graph: KernelGraph) -> Turn | None:
     """The transposition in an elementwise graph; None where there is none, or more than one."""
@@ -63,7 +70,8 @@ def turn_of(graph: KernelGraph) -> Turn | None:
     (source,) = sources
     if source is None or min(plan.loops[source].size, plan.loops[target].size) < _SMALLEST:
         return None
-    return Turn(plan, turned, source, target)
+    turn = Turn(plan, turned, source, target)
+    return turn if plan.space.extent is None or isinstance(turn.batches, Extent) else None
 
 
 def _nearest_loop(plan: Plan, access: Access) -> int | None:
@@ -75,6 +83,7 @@ class Transpose:
     """Parameters: ``tile`` elements of both sides of a tile, ``threads`` of a block, ``stream`` past the caches."""
 
     name = "transpose"
+    takes_extents = True
 
     def choose(self, graph: KernelGraph, device: Device) -> Parameters | None:
         """See :class:`~mlirstack.schedules.cuda.emitter.Emitter`."""
@@ -143,7 +152,8 @@ class _Writer:
             self._read()
             kernel.barrier()
             self._compute()
-        kernel.launch((prod(tiles),), shared_bytes=self.starts[-1])
+        blocks = times(turn.batches, tiles[turn.source] * tiles[turn.target])
+        kernel.launch((blocks,), shared_bytes=self.starts[-1])
 
     def _read(self) -> None:
         """Turned inputs into shared memory, in vectors along the source loop.  Beyond the edge, the last ones again."""
