@@ -250,7 +250,7 @@ def test_calls_that_do_not_fit_are_refused_by_name(built: Path) -> None:
 def test_the_manifest_says_what_decides(built: Path) -> None:
     manifest = read_manifest(built)
     data = json.loads((built / MANIFEST).read_text())
-    assert data["format_version"] == 2
+    assert data["format_version"] == 3
     (entry,) = manifest.artifacts
     assert entry.requirements == Requirements(
         machine="x86_64",

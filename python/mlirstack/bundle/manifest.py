@@ -18,10 +18,12 @@ from mlirstack.errors import BundleError
 from mlirstack.frontend.program import ArgumentSpec, Mutation, OutputSpec, ResultSpec, Signature
 from mlirstack.targets.requirements import Requirements
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
+_READ_VERSIONS = (2, 3)  # 3 came with parameters that are packed ahead
 MANIFEST = "manifest.json"
 PARAMETERS = "parameters.safetensors"
 GOLDEN = "golden.npz"
+PACKED = "packed.safetensors"  # in the folder of a target
 CHUNK = 32 << 20
 
 
@@ -49,7 +51,8 @@ class ArtifactEntry:
     """One target of a bundle.
 
     ``spec`` is what was asked for ("iree-cpu:x86-64-v3"), ``target`` the name of the target.  ``files`` maps the artifact's
-    names of its files to paths in the bundle.  ``metadata`` is the target's own: compiler, flags, architecture.
+    names of its files to paths in the bundle; ``packed`` is the path of what was made of the parameters for it, None where
+    that is left to loading.  ``metadata`` is the target's own: compiler, flags, architecture.
     """
 
     spec: str
@@ -59,6 +62,12 @@ class ArtifactEntry:
     metadata: dict[str, Any] = field(default_factory=dict)
     route: str = ""
     route_reason: str = ""
+    packed: str | None = None
+
+    @property
+    def paths(self) -> list[str]:
+        """All of its own files in the bundle."""
+        return [*self.files.values(), *([self.packed] if self.packed else [])]
 
 
 @dataclass(frozen=True)
@@ -88,6 +97,11 @@ class Manifest:
     origin: Origin | None = None
     built: str = ""
 
+    @property
+    def data(self) -> frozenset[str]:
+        """The files that hold numbers, and nothing that is executed."""
+        return frozenset((PARAMETERS, GOLDEN, *(entry.packed for entry in self.artifacts if entry.packed)))
+
     def __getitem__(self, spec: str) -> ArtifactEntry:
         """An artifact by what was asked for; KeyError if there is none."""
         for entry in self.artifacts:
@@ -113,9 +127,9 @@ def read_manifest(path: Path) -> Manifest:
         ) from None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise BundleError(f"bundle {path}: {MANIFEST} cannot be read: {error}", hint="copy the bundle again") from error
-    if version != FORMAT_VERSION:
+    if version not in _READ_VERSIONS:
         raise BundleError(
-            f"bundle {path} has format {version}; this mlirstack reads format {FORMAT_VERSION}",
+            f"bundle {path} has format {version}; this mlirstack reads format {FORMAT_VERSION} and {_READ_VERSIONS[0]}",
             hint="build it again with this mlirstack, or use the mlirstack that built it",
         )
     found = data.pop("sha256", None)
@@ -131,6 +145,10 @@ def _manifest(data: dict[str, Any]) -> Manifest:
     for name in data["files"]:
         if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
             raise ValueError(f"file {name!r} lies outside of the bundle")
+    artifacts = tuple(_artifact(entry) for entry in data["artifacts"])
+    for name in (path for entry in artifacts for path in entry.paths):
+        if name not in data["files"]:
+            raise ValueError(f"file {name!r} has no checksum")
     origin = data["origin"]
     return Manifest(
         model=data["model"],
@@ -138,7 +156,7 @@ def _manifest(data: dict[str, Any]) -> Manifest:
         signature=_signature(data["signature"]),
         parameters=tuple(data["parameters"]),
         rebuilt=tuple(data["rebuilt"]),
-        artifacts=tuple(_artifact(entry) for entry in data["artifacts"]),
+        artifacts=artifacts,
         files={name: _file(entry) for name, entry in data["files"].items()},
         golden=data["golden"],
         origin=Origin(**origin) if origin else None,

@@ -19,6 +19,7 @@ from mlirstack.bundle.golden import Golden, read_golden, write_golden
 from mlirstack.bundle.manifest import (
     GOLDEN,
     MANIFEST,
+    PACKED,
     PARAMETERS,
     ArtifactEntry,
     Manifest,
@@ -30,7 +31,7 @@ from mlirstack.bundle.parameters import MappedTensor, map_parameters
 from mlirstack.errors import BundleError, UsageError
 from mlirstack.frontend.parameters import save_parameters
 from mlirstack.frontend.program import Signature
-from mlirstack.targets.base import Artifact
+from mlirstack.targets.base import Artifact, Target
 from mlirstack.targets.requirements import Requirements
 
 if TYPE_CHECKING:
@@ -68,20 +69,24 @@ def write_bundle(
     *,
     rebuilt: Collection[str] = (),
     spec: str | None = None,
-    requirements: Requirements | None = None,
+    target: Target | None = None,
     golden: Golden | None = None,
     origin: Origin | None = None,
 ) -> None:
     """Write a bundle of one target to ``path``, replacing an earlier bundle there; anything else there is refused.
 
     Parameters named in ``rebuilt`` are not stored: whoever reads the bundle must bring them.  ``spec`` is the target as it
-    was asked for.
+    was asked for.  ``target`` is what has built the artifact: it says what a machine needs, and packs parameters ahead.
     """
     folder = file_name(spec or artifact.target)
+    requirements = target.requirements(artifact) if target else Requirements()
     with written_aside(path) as work:
         (work / folder).mkdir()
+        if target:
+            artifact = target.pack(artifact, signature, parameters, work / folder / PACKED)
         for name, data in artifact.files.items():
             (work / folder / name).write_bytes(data)
+        is_packed = (work / folder / PACKED).is_file()
         if not artifact.files:
             (work / folder).rmdir()
         save_parameters({name: t for name, t in parameters.items() if name not in rebuilt}, work / PARAMETERS)
@@ -90,10 +95,11 @@ def write_bundle(
             spec or artifact.target,
             artifact.target,
             {name: f"{folder}/{name}" for name in artifact.files},
-            requirements or Requirements(),
+            requirements,
             artifact.metadata,
             info.route,
             info.route_reason,
+            f"{folder}/{PACKED}" if is_packed else None,
         )
         manifest = Manifest(
             info.model,
@@ -148,16 +154,17 @@ def open_bundle(path: Path, *, trust_parameters: bool = False) -> Manifest:
     and reading them all takes longer than mapping them.
     """
     manifest = read_manifest(path)
-    unread = frozenset((PARAMETERS,)) if trust_parameters else frozenset()
+    unread = manifest.data - {GOLDEN} if trust_parameters else frozenset()
     for problem in file_problems(path, manifest, unread=unread):
         raise problem.error(path)
     return manifest
 
 
 def artifact_of(path: Path, entry: ArtifactEntry) -> Artifact:
-    """The artifact of a bundle that has been opened."""
+    """The artifact of a bundle that has been opened; what was packed ahead is mapped."""
     files = {name: (path / file).read_bytes() for name, file in entry.files.items()}
-    return Artifact(entry.target, files, entry.metadata)
+    packed = map_parameters(path / entry.packed) if entry.packed else {}
+    return Artifact(entry.target, files, entry.metadata, {name: mapped.contents for name, mapped in packed.items()})
 
 
 def stored_golden(path: Path, manifest: Manifest) -> Golden:

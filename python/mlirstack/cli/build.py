@@ -41,7 +41,7 @@ def build(
     optimize: Annotated[int | None, typer.Option("-O", min=0, max=3, help="IREE's optimization level (default: 3)")] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", help="NAME=VALUE for the target's compiler: data-tiling=false, ukernels=all, image=ptx"),
+        typer.Option("--set", help="NAME=VALUE for the target's compiler: data-tiling=false, prepack=false, image=ptx"),
     ] = None,
     kernels: Annotated[str | None, KERNELS] = None,
     tune: Annotated[int, typer.Option("--tune", min=0, help="try this many sets of settings, keep the fastest")] = 0,

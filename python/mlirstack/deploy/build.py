@@ -20,7 +20,7 @@ from mlirstack.deploy.tune import Tried, tune
 from mlirstack.errors import UsageError
 from mlirstack.frontend.program import Program
 from mlirstack.lowering import Lowering, LowerOptions, build_program
-from mlirstack.targets.registry import settings_of
+from mlirstack.targets.registry import create_target, settings_of
 from mlirstack.versions import versions
 
 if TYPE_CHECKING:
@@ -29,16 +29,19 @@ if TYPE_CHECKING:
     from mlirstack.frontend.references import Model
     from mlirstack.pipeline.runner import Observer
 
+PREPACK_FROM = 4 << 20  # bytes; as much is packed in 3 ms when a bundle is loaded, which no second file is worth
 _UNLIKE_RUNTIME = ("eager", "inductor")  # targets of compare that leave nothing to deploy
 
 
 @dataclass(frozen=True)
 class BuiltTarget:
-    """One target of a build: seconds of compilation, bytes of code, and what tuning tried, fastest first."""
+    """One target of a build: seconds of compilation, bytes of code and of parameters that are packed for it, and what tuning
+    tried, fastest first."""
 
     spec: str
     seconds: float
     size: int
+    packed: int
     route: str
     tried: tuple[Tried, ...] = ()
 
@@ -118,6 +121,7 @@ def write_part(
 
     Returns the lowering and the seconds of compilation.
     """
+    options = _with_packing(program, options)
     lowering, artifact, seconds = build_program(program, options, observers)
     settings = {"settings": dict(options.settings), "compile_seconds": round(seconds, 3)}
     artifact = replace(artifact, metadata={**artifact.metadata, **settings})
@@ -130,11 +134,19 @@ def write_part(
         info,
         rebuilt=() if shared else program.parameters.keys(),
         spec=options.target,
-        requirements=lowering.target.requirements(artifact),
+        target=lowering.target,
         golden=golden,
         origin=origin,
     )
     return lowering, seconds
+
+
+def _with_packing(program: Program, options: LowerOptions) -> LowerOptions:
+    """With setting ``prepack``, where the target has it and nobody else has decided: large parameters are packed ahead."""
+    is_large = sum(tensor.nbytes for tensor in program.parameters.values()) >= PREPACK_FROM
+    if not is_large or "prepack" in options.settings or "prepack" not in create_target(options.target).settings:
+        return options
+    return replace(options, settings={**options.settings, "prepack": "true"})
 
 
 def build_bundle(
@@ -188,4 +200,5 @@ def _settings_of(targets: Sequence[str], settings: Mapping[str, str]) -> dict[st
 
 def _built(entry: ArtifactEntry, part: Path, tried: tuple[Tried, ...]) -> BuiltTarget:
     size = sum((part / file).stat().st_size for file in entry.files.values())
-    return BuiltTarget(entry.spec, entry.metadata["compile_seconds"], size, entry.route, tried)
+    packed = (part / entry.packed).stat().st_size if entry.packed else 0
+    return BuiltTarget(entry.spec, entry.metadata["compile_seconds"], size, packed, entry.route, tried)

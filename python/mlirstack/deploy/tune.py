@@ -120,15 +120,16 @@ def _call(model: LoadedModel, golden: Golden) -> Callable[[], object]:
 
 
 def _keep(best: Path, part: Path, tried: tuple[Tried, ...]) -> Path:
-    """The first part with the code of the best one, and the table of all in its manifest: it may hold what others share."""
-    manifest = read_manifest(part)
-    entry, chosen = manifest.artifacts[0], read_manifest(best).artifacts[0]
-    files = dict(manifest.files)
-    for name, file in chosen.files.items():
-        if best != part:
-            (best / file).replace(part / entry.files[name])
-        files[entry.files[name]] = read_manifest(best).files[file]
+    """The first part with the files of the best one, and the table of all in its manifest: it may hold what others share."""
+    manifest, other = read_manifest(part), read_manifest(best)
+    (entry,), (chosen,) = manifest.artifacts, other.artifacts
+    files = {name: file for name, file in manifest.files.items() if name not in entry.paths}
+    if best != part:
+        for name in entry.paths:
+            (part / name).unlink()
+        for name in chosen.paths:
+            (best / name).replace(part / name)
+    files |= {name: other.files[name] for name in chosen.paths}
     metadata = {**chosen.metadata, "tuning": [asdict(one) for one in tried]}
-    tuned = replace(chosen, files=entry.files, metadata=metadata)
-    write_manifest(replace(manifest, artifacts=(tuned,), files=files), part)
+    write_manifest(replace(manifest, artifacts=(replace(chosen, metadata=metadata),), files=files), part)
     return part

@@ -7,9 +7,13 @@ can be used in place where the file is mapped: at addresses that are multiples o
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from mlirstack.errors import BundleError
 
@@ -36,30 +40,69 @@ def save_parameters(parameters: Mapping[str, torch.Tensor], file: Path) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
         _write(parameters, file)
     except OSError as error:
-        file.unlink(missing_ok=True)
-        raise BundleError(f"cannot write {file}: {error}", hint="free space, or name another directory") from error
+        raise _cannot_write(file, error) from error
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """A tensor to be stored: torch's name of its dtype, its shape, its size in bytes."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    nbytes: int
+
+
+def create_tensors(specs: Mapping[str, TensorSpec], file: Path) -> dict[str, np.ndarray]:
+    """Create ``file`` for tensors that are yet to be computed: their bytes in a mapping of the file, to be filled in place.
+
+    :class:`BundleError` where there is no space for all of it.
+    """
+    head, spans = _layout(specs)
+    try:
+        with file.open("wb") as stream:
+            stream.write(head)
+            # Without space, writing to the mapping would end the process.
+            os.posix_fallocate(stream.fileno(), 0, len(head) + max(last for _, last in spans.values()))
+        data = np.memmap(file, np.uint8, mode="r+", offset=len(head))
+    except OSError as error:
+        raise _cannot_write(file, error) from error
+    return {name: np.asarray(data[first:last]) for name, (first, last) in spans.items()}
+
+
+def _cannot_write(file: Path, error: OSError) -> BundleError:
+    file.unlink(missing_ok=True)
+    return BundleError(f"cannot write {file}: {error}", hint="free space, or name another directory")
 
 
 def _write(parameters: Mapping[str, torch.Tensor], file: Path) -> None:
+    specs = {name: _spec(name, tensor) for name, tensor in parameters.items()}
+    head, spans = _layout(specs)
+    with file.open("wb") as stream:
+        stream.write(head)
+        for name in spans:
+            stream.write(_bytes(parameters[name]))
+
+
+def _spec(name: str, tensor: torch.Tensor) -> TensorSpec:
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    if dtype not in DTYPE_CODES:
+        raise BundleError(f"parameter '{name}' has dtype {dtype}, which safetensors cannot hold")
+    return TensorSpec(dtype, tuple(tensor.shape), tensor.nbytes)
+
+
+def _layout(specs: Mapping[str, TensorSpec]) -> tuple[bytes, dict[str, tuple[int, int]]]:
+    """What the file begins with, and where each tensor lies behind that, in order."""
     # What would push its followers off the grid stands last; safetensors allows no holes between tensors.
-    ordered = sorted(parameters, key=lambda name: parameters[name].nbytes % ALIGNMENT != 0)
-    header: dict[str, object] = {}
-    offset = 0
+    ordered = sorted(specs, key=lambda name: specs[name].nbytes % ALIGNMENT != 0)
+    header, spans, offset = {}, {}, 0
     for name in ordered:
-        tensor = parameters[name]
-        dtype = str(tensor.dtype).removeprefix("torch.")
-        if dtype not in DTYPE_CODES:
-            raise BundleError(f"parameter '{name}' has dtype {dtype}, which safetensors cannot hold")
-        span = [offset, offset + tensor.nbytes]
-        header[name] = {"dtype": DTYPE_CODES[dtype], "shape": list(tensor.shape), "data_offsets": span}
-        offset += tensor.nbytes
+        spec = specs[name]
+        spans[name] = offset, offset + spec.nbytes
+        header[name] = {"dtype": DTYPE_CODES[spec.dtype], "shape": list(spec.shape), "data_offsets": spans[name]}
+        offset += spec.nbytes
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-(8 + len(text)) % ALIGNMENT)
-    with file.open("wb") as stream:
-        stream.write(len(text).to_bytes(8, "little"))
-        stream.write(text)
-        for name in ordered:
-            stream.write(_bytes(parameters[name]))
+    return len(text).to_bytes(8, "little") + text, spans
 
 
 def _bytes(tensor: torch.Tensor) -> memoryview:

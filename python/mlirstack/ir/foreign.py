@@ -11,7 +11,11 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class ForeignModule:
-    """A module of another tool: ``bytecode`` is complete, ``text`` is for people, large constants elided."""
+    """A module of another tool: ``bytecode`` is complete, ``text`` is for people, large constants elided.
+
+    ``aside`` is what the tool has written beside it, where that is another module.
+    """
 
     bytecode: bytes = field(repr=False)
     text: str = field(repr=False)
+    aside: bytes | None = field(default=None, repr=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from mlirstack.errors import TargetUnavailableError
@@ -23,13 +24,15 @@ if TYPE_CHECKING:  # a machine that only runs bundles has no MLIR bindings
 class Artifact:
     """What a target built: named files and plain-data metadata, all that ``load`` needs on another machine.
 
-    ``files`` maps a file name inside a bundle to its bytes; ``metadata`` is JSON-serialisable.
-    Parameters are not part of it: the caller hands them to ``load``.
+    ``files`` maps a file name inside a bundle to its bytes; ``metadata`` is JSON-serialisable.  Parameters are not part of
+    it: the caller hands them to ``load``.  ``packed`` is what was made of them ahead, by name, as flat bytes in memory that
+    outlives what is loaded; empty where that is left to ``load``.
     """
 
     target: str
     files: dict[str, bytes]
     metadata: dict[str, Any] = field(default_factory=dict)
+    packed: Mapping[str, np.ndarray] = field(default_factory=dict)
 
 
 class Executable(ABC):
@@ -105,6 +108,11 @@ class Target(ABC):
     def requirements(self, artifact: Artifact) -> Requirements:
         """What a machine must have to run ``artifact``, checked before any of its code is loaded; by default nothing."""
         return Requirements()
+
+    def pack(self, artifact: Artifact, signature: Signature, parameters: Mapping[str, torch.Tensor], file: Path) -> Artifact:
+        """Do ahead what :meth:`load` would do with ``parameters``: write what comes of them to ``file`` (safetensors), and
+        return the artifact that reads it.  No file where there is nothing to do ahead."""
+        return artifact
 
     @abstractmethod
     def load(self, artifact: Artifact, signature: Signature, parameters: dict[str, torch.Tensor]) -> Executable:

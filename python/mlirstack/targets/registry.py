@@ -54,6 +54,13 @@ def settings_of(specs: Sequence[str], settings: Mapping[str, str]) -> dict[str, 
     return found
 
 
+def truth(target: str, key: str, text: str) -> bool:
+    """The value of a target's setting ``key``, true or false; :class:`UsageError` where it is neither."""
+    if text not in ("true", "false"):
+        raise UsageError(f"target '{target}': {key} is true or false, not '{text}'")
+    return text == "true"
+
+
 def create_target(
     spec: str, *, threads: int = 1, schedule: str | None = None, settings: Mapping[str, str] | None = None
 ) -> Target:

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+# Files of an artifact:
+MODULE = "module.vmfb"
+ENCODER = "encoder.vmfb"  # of one whose parameters are yet to be packed
+
 SCOPE = "model"  # of the archive that fills the globals
+PACKED = "packed"  # of the archive of what was made of them when the module was built
 
 # In the reflection of @main, as JSON:
 PARAMETERS = "mlirstack.parameters"  # names of the parameters that became globals

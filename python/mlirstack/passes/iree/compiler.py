@@ -40,6 +40,7 @@ PHASES = {
 """IREE's compilation phases in order, and what each leaves behind."""
 
 MESSAGE_LIMIT = 400  # characters
+ENCODER_FILE = "encoder.mlirbc"  # what the compiler is told to write beside its output, it writes to the file of this name
 _SEARCH_PATH = ("--iree-hal-executable-object-search-path=.",)
 
 
@@ -77,7 +78,8 @@ def compiler_program() -> Path:
 
 
 def run_compiler(run: CompilerRun, source: bytes | str) -> ForeignModule | bytes:
-    """Compile ``source`` (MLIR bytecode or text) as ``run`` says: a module after a phase, the bytes of a vmfb at the end.
+    """Compile ``source`` (MLIR bytecode or text) as ``run`` says: a module after a phase, with the encoder that this phase
+    has split off beside it, or the bytes of a vmfb at the end.
 
     Raises :class:`StageError` with the compiler's messages, the user's source line where it is known, and the command to
     repeat.
@@ -104,7 +106,8 @@ def run_compiler(run: CompilerRun, source: bytes | str) -> ForeignModule | bytes
         if run.phase is None:
             return output
         [text] = directory.glob(f"*.{run.phase}.mlir")
-        return ForeignModule(output, elided(text.read_text()))
+        encoder = directory / ENCODER_FILE
+        return ForeignModule(output, elided(text.read_text()), encoder.read_bytes() if encoder.is_file() else None)
 
 
 _CARRIED_OBJECT = re.compile(rf'"{re.escape(OBJECT_CARRIER)}", data = dense<"0x([0-9A-F]+)">'.encode())

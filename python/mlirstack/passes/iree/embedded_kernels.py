@@ -15,6 +15,7 @@ from typing import Any
 from mlirstack.errors import StageError
 from mlirstack.passes.iree.archive import KERNELS_BEGIN
 from mlirstack.passes.iree.code import find_code
+from mlirstack.passes.iree.packed import PackedModule
 from mlirstack.pipeline.step import Translation
 
 
@@ -26,11 +27,12 @@ class CheckKernels(Translation):
 
     name = "mlirstack-iree-check-kernels"
 
-    def translate(self, payload: bytes) -> bytes:
-        described = kernels_of(payload)
+    def translate(self, payload: bytes | PackedModule) -> bytes | PackedModule:
+        vmfb = payload.data if isinstance(payload, PackedModule) else payload
+        described = kernels_of(vmfb)
         if described is None:
             raise StageError("the vmfb does not say which kernels were put into it", stage="vmfb")
-        lost = missing_kernels(payload, described)
+        lost = missing_kernels(vmfb, described)
         if lost:
             raise StageError(
                 f"the vmfb has lost kernels: {'; '.join(lost)}",

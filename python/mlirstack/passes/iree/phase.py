@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from mlirstack.bindings import ir
 from mlirstack.errors import PipelineError
+from mlirstack.ir.foreign import ForeignModule
 from mlirstack.ir.text import clone_module, module_bytecode
+from mlirstack.passes.iree.archive import PACKED
 from mlirstack.passes.iree.arguments import (
     booleans_to_bytes,
     describe_device,
@@ -17,10 +19,11 @@ from mlirstack.passes.iree.arguments import (
     name_written_arguments,
     parameters_to_globals,
 )
-from mlirstack.passes.iree.compiler import PHASES, CompilerRun, linked_files, run_compiler, source_of
+from mlirstack.passes.iree.compiler import ENCODER_FILE, PHASES, CompilerRun, linked_files, run_compiler, source_of
 from mlirstack.passes.iree.constants import hold_constant_addends
 from mlirstack.passes.iree.gathers import hold_gathered_values
 from mlirstack.passes.iree.late_checks import checks_to_results
+from mlirstack.passes.iree.packed import PackedModule, strings_of
 from mlirstack.passes.iree.readings import hold_shared_results
 from mlirstack.passes.iree.results import pass_results
 from mlirstack.passes.iree.scatters import write_slices_in_order
@@ -43,9 +46,10 @@ class IreePhase(Translation):
     ``phase`` is one of :data:`PHASES`, or "vmfb" for the final file.  ``backend`` and ``arch`` say what is compiled for
     (:mod:`mlirstack.passes.iree.targets`): for "llvm-cpu" ``arch`` is LLVM's name of a processor ("host": this one,
     "generic", "x86-64-v3"), for "cuda" it is "sm_80".  ``opt_level`` is O0 to O3; ``data_tiling`` packs operands of
-    contractions on processors; ``ukernels`` are hand-written inner loops ("none", "default", "all"); ``fenced``: ``@main``
-    takes the memory of its results from the caller and returns before the device has computed them; ``timeout`` is in
-    seconds.
+    contractions on processors; ``ukernels`` are hand-written inner loops ("none", "default", "all"); ``prepack``: what
+    depends on parameters alone leaves the module, and the final file comes with an encoder (:class:`PackedModule`);
+    ``fenced``: ``@main`` takes the memory of its results from the caller and returns before the device has computed them;
+    ``timeout`` is in seconds.
     """
 
     name: ClassVar[str] = "iree-phase"
@@ -56,6 +60,7 @@ class IreePhase(Translation):
     opt_level: str = "O3"
     data_tiling: bool = True
     ukernels: str = "default"
+    prepack: bool = False
     fenced: bool = False
     timeout: int = TIMEOUT
 
@@ -78,13 +83,26 @@ class IreePhase(Translation):
             raise PipelineError(f"unknown set of ukernels '{self.ukernels}'", hint=f"sets: {', '.join(UKERNELS)}")
 
     def translate(self, payload: Any) -> Any:
-        """Run the phase: a :class:`ForeignModule`, or the bytes of a vmfb; :class:`StageError` as the compiler says."""
-        source = self._handed_over(payload) if isinstance(payload, ir.Module) else source_of(payload)
-        return run_compiler(self._run(), source)
+        """Run the phase: a :class:`ForeignModule`, or the bytes of a vmfb, with an encoder as a :class:`PackedModule`;
+        :class:`StageError` as the compiler says."""
+        if isinstance(payload, ir.Module):
+            return run_compiler(self._run(), self._handed_over(payload))
+        compiled = run_compiler(self._run(), source_of(payload))
+        encoder = payload.aside if isinstance(payload, ForeignModule) else None
+        if encoder is None:
+            return compiled
+        if isinstance(compiled, ForeignModule):
+            return replace(compiled, aside=encoder)
+        # Parameters are packed where the bundle is built, whatever machine it is for.
+        here = IreePhase(VMFB, opt_level=self.opt_level, timeout=self.timeout)
+        made = run_compiler(CompilerRun(None, None, here.flags(), here.timeout), encoder)
+        assert isinstance(made, bytes)
+        return PackedModule(compiled, made, strings_of(payload.text))
 
     def vmfb_of(self, module: ir.Module) -> bytes:
         """The final file of linalg on tensors by one run of the compiler: what all phases give, without what is between."""
-        vmfb = run_compiler(CompilerRun(None, None, self.flags(), self.timeout), self._handed_over(module))
+        flags = replace(self, prepack=False).flags()
+        vmfb = run_compiler(CompilerRun(None, None, flags, self.timeout), self._handed_over(module))
         assert isinstance(vmfb, bytes)
         return vmfb
 
@@ -136,6 +154,15 @@ class IreePhase(Translation):
             "--iree-flow-inline-constants-max-byte-length=0",
             *(("--iree-execution-model=async-external",) if self.fenced else ()),
             *(self._processor_flags() if self.backend == CPU else ()),
+            *(self._encoder_flags() if self.prepack else ()),
+        )
+
+    def _encoder_flags(self) -> tuple[str, ...]:
+        """Parameters that stay as they are keep their names and their file, which other targets read too."""
+        return (
+            f"--iree-parameter-encoder-output-file={ENCODER_FILE}",
+            "--iree-parameter-encoder-mode=overlay",
+            f"--iree-parameter-encoder-output-scope={PACKED}",
         )
 
     def _processor_flags(self) -> tuple[str, ...]:

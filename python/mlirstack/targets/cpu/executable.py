@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,7 +12,8 @@ from mlirstack.frontend.program import ResultSpec, Signature
 from mlirstack.passes import abi
 from mlirstack.targets.base import Artifact, Executable
 from mlirstack.targets.cpu.loader import LLVMIR_FILE, OBJECT_FILE, EntryPoint, LoadedObject
-from mlirstack.targets.cpu.memref import Frame, Layout, adopt, dtype_of
+from mlirstack.targets.cpu.memref import Frame, Layout, adopt, dtype_of, plain, point, static_shape
+from mlirstack.targets.cpu.prepare import prepared
 
 _empty_like = torch.empty_like
 
@@ -40,7 +40,7 @@ class CpuExecutable(Executable):
         self._error, self._returned = self._layout.error, self._layout.returned
         self._call: EntryPoint = self._code.entry(abi.MAIN)
         self._results = _result_dtypes(main, signature.results)
-        self._prepared = _prepare(self._code, signature, parameters)
+        self._prepared = prepared(self._code, signature, parameters, artifact.packed)
         self.copies = 0
         self._pool: list[Frame] = []
         self._bind(main, signature, parameters)
@@ -69,21 +69,21 @@ class CpuExecutable(Executable):
                 if spec.name in written:
                     self._live.append((word, tensor))
                 else:
-                    self._fixed.append((word, _plain(tensor)))
+                    self._fixed.append((word, plain(tensor)))
             elif value.shape is None:
                 self._scalars.append((user.index(value.index), word, value))
             else:
                 self._tensors.append((user.index(value.index), word, value.is_static))
         # Word of the descriptor, and a tensor of one element of memory that has the result's shape and dtype.
         self._outs = [
-            (word, torch.empty((), dtype=dtype).expand(_static_shape(value)))
+            (word, torch.empty((), dtype=dtype).expand(static_shape(value)))
             for word, value, dtype in zip(self._layout.outs, main.outs, self._results, strict=False)
         ]
 
     def _new_frame(self) -> Frame:
         frame = Frame(self._layout)
         for word, tensor in self._fixed:
-            _point(frame, word, tensor)
+            point(frame, word, tensor)
             frame.set_shape(word, tensor.shape)
         return frame
 
@@ -95,7 +95,7 @@ class CpuExecutable(Executable):
         for position, word, is_static in self._tensors:
             tensor = inputs[position]
             if not tensor.is_contiguous() or tensor.is_conj() or tensor.is_neg():
-                tensor = _plain(tensor)
+                tensor = plain(tensor)
                 kept.append(tensor)
                 self.copies += 1
             words[word] = words[word + 1] = tensor.data_ptr()
@@ -130,8 +130,8 @@ class CpuExecutable(Executable):
         for position, word, value in self._scalars:
             frame.set_scalar(word, value, inputs[position])
         for word, tensor in self._live:
-            kept.append(_plain(tensor))
-            _point(frame, word, kept[-1])
+            kept.append(plain(tensor))
+            point(frame, word, kept[-1])
             frame.set_shape(word, tensor.shape)
 
     def _with_returned(self, frame: Frame, outs: list[torch.Tensor]) -> list[Any]:
@@ -155,20 +155,6 @@ class CpuExecutable(Executable):
         )
 
 
-def _plain(tensor: torch.Tensor) -> torch.Tensor:
-    """The same values, contiguous and without lazy conjugation or negation; ``tensor`` itself where it is so already."""
-    return tensor.detach().resolve_conj().resolve_neg().contiguous()
-
-
-def _point(frame: Frame, word: int, tensor: torch.Tensor) -> None:
-    frame.words[word] = frame.words[word + 1] = tensor.data_ptr()
-
-
-def _static_shape(value: abi.ValueAbi) -> tuple[int, ...]:
-    assert value.shape is not None
-    return tuple(size for size in value.shape if size is not None)
-
-
 def _result_dtypes(main: abi.FunctionAbi, results: Sequence[ResultSpec]) -> list[torch.dtype]:
     """The torch dtype of each value that @main leaves, out-parameters first; unsigned integers share bits with signed ones.
 
@@ -190,36 +176,3 @@ def _result_dtypes(main: abi.FunctionAbi, results: Sequence[ResultSpec]) -> list
             raise BundleError(f"result {position}: the object has {value.text()}, the signature {spec.dtype}")
         dtypes[position] = wanted
     return dtypes
-
-
-def _prepare(code: LoadedObject, signature: Signature, parameters: Mapping[str, torch.Tensor]) -> list[torch.Tensor]:
-    """Run @prepare once, where there is one: what depends on parameters alone, as tensors."""
-    function = code.abi.function(abi.PREPARE)
-    if function is None:
-        return []
-    _give_back_memory()
-    layout = Layout.of(function)
-    frame = Frame(layout)
-    given = []
-    for word, value in zip(layout.inputs, function.inputs, strict=True):
-        assert value.index is not None
-        given.append(_plain(parameters[signature.arguments[value.index].name]))
-        _point(frame, word, given[-1])
-        frame.set_shape(word, given[-1].shape)
-    outs = [torch.empty(_static_shape(value), dtype=dtype_of(value)) for value in function.outs]
-    for word, tensor in zip(layout.outs, outs, strict=True):
-        _point(frame, word, tensor)
-    code.entry(abi.PREPARE)(frame.address)
-    returned = [
-        adopt(frame.words, word, value, dtype_of(value))
-        for word, value in zip(layout.returned, function.returned, strict=True)
-    ]
-    values = [*outs, *returned]
-    return [values[i] for i in function.order]
-
-
-def _give_back_memory() -> None:
-    """What compilers have freed goes back to the system before as much is taken for packed weights; glibc keeps it else."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)

@@ -182,3 +182,19 @@ class Frame:
         """Read a scalar at word ``at``."""
         kind: Any = _scalar_type(value)
         return kind.from_buffer(self.words, at * _WORD).value
+
+
+def point(frame: Frame, word: int, tensor: torch.Tensor) -> None:
+    """Let the descriptor at ``word`` have its memory where ``tensor`` has it."""
+    frame.words[word] = frame.words[word + 1] = tensor.data_ptr()
+
+
+def plain(tensor: torch.Tensor) -> torch.Tensor:
+    """The same values, contiguous and without lazy conjugation or negation; ``tensor`` itself where it is so already."""
+    return tensor.detach().resolve_conj().resolve_neg().contiguous()
+
+
+def static_shape(value: ValueAbi) -> tuple[int, ...]:
+    """The sizes of a memref, as far as they are known."""
+    assert value.shape is not None
+    return tuple(size for size in value.shape if size is not None)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mlirstack.errors import StageError, TargetUnavailableError
@@ -12,7 +13,7 @@ from mlirstack.passes.elf import ElfObject
 from mlirstack.passes.native_code import Disassembly, ObjectCode, host_cpu
 from mlirstack.passes.runtime_libraries import needed
 from mlirstack.targets.base import Artifact, Executable, Target
-from mlirstack.targets.registry import TargetOptions
+from mlirstack.targets.registry import TargetOptions, truth
 from mlirstack.targets.requirements import Requirements, cpuinfo_features
 
 if TYPE_CHECKING:
@@ -24,12 +25,18 @@ if TYPE_CHECKING:
 
 
 class CpuTarget(Target):
-    """Loops and vectors through MLIR, object code through LLVM; x86-64 Linux."""
+    """Loops and vectors through MLIR, object code through LLVM; x86-64 Linux.
+
+    Setting ``prepack`` (true, false): what depends on parameters alone is computed when a bundle is built, not when it is
+    loaded.
+    """
 
     name = "cpu"
+    settings = ("prepack",)
 
     def __init__(self, options: TargetOptions | None = None) -> None:
         self.options = options or TargetOptions()
+        self.prepack = truth(self.name, "prepack", self.options.settings.get("prepack", "false"))
 
     def available(self) -> str | None:
         """None, or the reason why objects cannot be loaded here."""
@@ -73,6 +80,15 @@ class CpuTarget(Target):
         """x86-64, the processor features of the building machine, and the linker."""
         features = cpuinfo_features(artifact.metadata.get("features", ""))
         return Requirements("x86_64", features, packages={"llvmlite": ">=0.50", "torch": ">=2.11"})
+
+    def pack(self, artifact: Artifact, signature: Signature, parameters: Mapping[str, torch.Tensor], file: Path) -> Artifact:
+        """Run ``@prepare``; see :meth:`Target.pack`."""
+        if self.prepack:
+            from mlirstack.targets.cpu.loader import OBJECT_FILE, LoadedObject
+            from mlirstack.targets.cpu.prepare import prepare_ahead
+
+            prepare_ahead(LoadedObject(artifact.files[OBJECT_FILE]), signature, parameters, file)
+        return artifact
 
     def load(self, artifact: Artifact, signature: Signature, parameters: dict[str, torch.Tensor]) -> Executable:
         """Link the object into this process; :class:`TargetUnavailableError` where this processor lacks what it uses."""

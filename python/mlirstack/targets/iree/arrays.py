@@ -13,7 +13,7 @@ import numpy as np
 from mlirstack.frontend.program import Signature
 from mlirstack.targets.base import ArrayExecutable
 from mlirstack.targets.iree.cuda import Context, cuda
-from mlirstack.targets.iree.session import Session, allocate_copy, processor
+from mlirstack.targets.iree.session import NOTHING, Packed, Session, allocate_copy, processor
 from mlirstack.targets.iree.views import ALIGNMENT, ELEMENT_TYPES
 
 
@@ -26,14 +26,21 @@ class IreeArrayExecutable(ArrayExecutable):
     """A loaded vmfb, bound to its parameters; ``device`` is "cpu" or "cuda"."""
 
     def __init__(
-        self, vmfb: bytes, signature: Signature, parameters: Mapping[str, np.ndarray], *, device: str, threads: int
+        self,
+        vmfb: bytes,
+        signature: Signature,
+        parameters: Mapping[str, np.ndarray],
+        packed: Packed = NOTHING,
+        *,
+        device: str,
+        threads: int,
     ) -> None:
         self.signature = signature
         self._parameters = parameters
         self._is_host = device == "cpu"
         self._device = processor(threads) if self._is_host else cuda(0)
         self._enter: Callable[[], None] = (lambda: None) if self._is_host else Context(0).enter
-        self._session = Session(vmfb, signature, self._device, lambda name: _flat_bytes(parameters[name]))
+        self._session = Session(vmfb, signature, self._device, lambda name: flat_bytes(parameters[name]), packed)
 
     def run(self, inputs: Sequence[Any]) -> list[Any]:
         """Call ``@main`` with one array or number per input; results are arrays that the caller owns, or numbers."""
@@ -90,7 +97,7 @@ class IreeArrayExecutable(ArrayExecutable):
         return np.array(contents).view(dtype).reshape(shape)
 
 
-def _flat_bytes(array: np.ndarray) -> np.ndarray:
+def flat_bytes(array: np.ndarray) -> np.ndarray:
     """The bytes of a parameter, in place where it is dense and aligned."""
     if not array.flags.c_contiguous or array.ctypes.data % ALIGNMENT:
         spare = np.empty(array.nbytes + ALIGNMENT, np.uint8)

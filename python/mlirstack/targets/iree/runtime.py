@@ -16,7 +16,7 @@ from torch.utils.dlpack import from_dlpack
 
 from mlirstack.frontend.program import Signature
 from mlirstack.targets.base import Executable
-from mlirstack.targets.iree.session import Session, Slot, allocate_copy, processor
+from mlirstack.targets.iree.session import NOTHING, Packed, Session, Slot, allocate_copy, processor
 from mlirstack.targets.iree.views import ALIGNMENT
 
 DLPACK_CPU = 1
@@ -29,15 +29,21 @@ class IreeExecutable(Executable):
     """
 
     def __init__(
-        self, vmfb: bytes, signature: Signature, parameters: Mapping[str, torch.Tensor], *, threads: int = 1
+        self,
+        vmfb: bytes,
+        signature: Signature,
+        parameters: Mapping[str, torch.Tensor],
+        packed: Packed = NOTHING,
+        *,
+        threads: int = 1,
     ) -> None:
         self.signature = signature
         self.copied_inputs = 0
         self._parameters = parameters
-        self._session = Session(vmfb, signature, processor(threads), lambda name: flat_bytes(parameters[name]))
+        self._session = Session(vmfb, signature, processor(threads), lambda name: flat_bytes(parameters[name]), packed)
         self._device = self._session.device
         self._results = [(r.shape is None, torch_dtype(r.dtype)) for r in signature.results]
-        self._owned_by_others = sorted((a.ctypes.data, a.ctypes.data + a.nbytes) for a in self._session.bound.values())
+        self._owned_by_others = sorted((a.ctypes.data, a.ctypes.data + a.nbytes) for a in self._session.bound)
 
     @property
     def slots(self) -> Sequence[Slot]:

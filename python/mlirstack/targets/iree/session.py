@@ -21,7 +21,7 @@ import numpy as np
 
 from mlirstack.errors import RuntimeCheckError, TargetUnavailableError
 from mlirstack.frontend.program import ENTRY, ArgumentSpec, Signature
-from mlirstack.passes.iree.archive import ARGUMENTS, CHECKS, PARAMETERS, RESULTS, SCOPE, WRITTEN, Size
+from mlirstack.passes.iree.archive import ARGUMENTS, CHECKS, PACKED, PARAMETERS, RESULTS, SCOPE, WRITTEN, Size
 from mlirstack.targets.iree.views import ELEMENT_TYPES, Views
 
 MOST_SHAPES = 4096  # sets of shapes whose sizes are remembered
@@ -108,15 +108,35 @@ class Prepared:
     timeline: Timeline | None
 
 
-class Session:
-    """A loaded vmfb.  ``provide(name)`` gives the bytes of a parameter as a flat aligned array, kept alive here.
+@dataclass(frozen=True)
+class Packed:
+    """What was made of parameters when a module was built: its ``contents`` by name, flat aligned bytes, and the parameters
+    that the module ``reads`` beside it (None: all)."""
 
-    ``slots`` are the arguments that a call passes; ``bound`` are the parameters that the module has taken in; ``dtypes`` are
-    those of the results, and of the bytes behind them that say which checks hold, where the module ``has_checks``.  The
-    memory that a call needs ``varies`` where shapes or numbers among its inputs do.
+    contents: Mapping[str, np.ndarray]
+    reads: Sequence[str] | None
+
+
+NOTHING = Packed({}, None)
+
+
+class Session:
+    """A loaded vmfb.  ``provide(name)`` gives the bytes of a parameter as a flat aligned array, kept alive here as what is
+    ``packed`` is.
+
+    ``slots`` are the arguments that a call passes; ``dtypes`` are those of the results, and of the bytes behind them that
+    say which checks hold, where the module ``has_checks``.  The memory that a call needs ``varies`` where shapes or numbers
+    among its inputs do.
     """
 
-    def __init__(self, vmfb: bytes, signature: Signature, device: Any, provide: Callable[[str], np.ndarray]) -> None:
+    def __init__(
+        self,
+        vmfb: bytes,
+        signature: Signature,
+        device: Any,
+        provide: Callable[[str], np.ndarray],
+        packed: Packed = NOTHING,
+    ) -> None:
         self.device = device
         self._lock = threading.Lock()  # an IREE context serves one call at a time
         try:
@@ -126,7 +146,8 @@ class Session:
             lifted: list[str] = json.loads(reflection.get(PARAMETERS, "[]"))
             written: list[int] = json.loads(reflection.get(WRITTEN, "[]"))
             taken: list[int] = json.loads(reflection.get(ARGUMENTS) or str([*range(len(signature.arguments))]))
-            self.bound = {name: provide(name) for name in lifted}
+            self._named = {name: provide(name) for name in lifted if packed.reads is None or name in packed.reads}
+            self._packed = packed.contents
             self._context = rt.VmContext(instance(), [*self._modules(), module])
         except (RuntimeError, ValueError, KeyError) as error:
             raise TargetUnavailableError(
@@ -149,12 +170,16 @@ class Session:
 
     def _modules(self) -> list[Any]:
         modules = [rt.create_hal_module(instance(), self.device)]
-        if self.bound:
-            index = rt.ParameterIndex()
-            for name, contents in self.bound.items():
-                index.add_buffer(name, contents.data)
-            modules.append(rt.create_io_parameters_module(instance(), index.create_provider(SCOPE)))
+        archives = [(SCOPE, self._named), (PACKED, self._packed)]
+        providers = [archive(contents).create_provider(scope) for scope, contents in archives if contents]
+        if providers:
+            modules.append(rt.create_io_parameters_module(instance(), *providers))
         return modules
+
+    @property
+    def bound(self) -> list[np.ndarray]:
+        """The memory that the module has taken in for good."""
+        return [*self._named.values(), *self._packed.values()]
 
     # ------------------------------------------------------------------------------------------------- memory of results
 
@@ -286,6 +311,14 @@ class _Results:
             case [str(name), left, right]:
                 return OPERATORS[name](self._value(left, inputs), self._value(right, inputs))
         raise TargetUnavailableError(f"the module states sizes that this version does not know: {size}")
+
+
+def archive(contents: Mapping[str, np.ndarray]) -> Any:
+    """An index of parameters that lie in memory, by name; it keeps none of it alive."""
+    index = rt.ParameterIndex()
+    for name, array in contents.items():
+        index.add_buffer(name, array.data)
+    return index
 
 
 def allocate_copy(device: Any, contents: np.ndarray, shape: tuple[int, ...], dtype: str) -> Any:

@@ -12,15 +12,18 @@ import platform
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from mlirstack.errors import BundleError, PipelineError, TargetUnavailableError, UsageError
 from mlirstack.frontend.program import Program, Signature
+from mlirstack.passes.iree.archive import ENCODER, MODULE
+from mlirstack.passes.iree.packed import PackedModule
 from mlirstack.passes.iree.targets import BACKENDS, KERNEL_ARCHITECTURES, check_architecture
 from mlirstack.pipeline.registry import nearest
 from mlirstack.targets.base import ArrayExecutable, Artifact, Executable, Target
 from mlirstack.targets.iree.bytecode import bytecode_read_here, bytecode_version
-from mlirstack.targets.registry import TargetOptions
+from mlirstack.targets.registry import TargetOptions, truth
 from mlirstack.targets.requirements import (
     CROSS_FEATURES,
     X86_LEVELS,
@@ -40,9 +43,9 @@ if TYPE_CHECKING:
     from mlirstack.pipeline.runner import Observer, Payload
     from mlirstack.pipeline.stage import Pipeline
 
-MODULE = "module.vmfb"
 RUNTIME = "iree-base-runtime"
 COMPILER = "iree-base-compiler"
+_TRUTHS = ("data-tiling", "prepack")  # settings that are true or false
 _OWN_NEED = X86_LEVELS["x86-64-v3"]  # instructions that our own kernels for processors rely on
 
 
@@ -88,24 +91,28 @@ class IreeTarget(Target):
             for key, value in self.given.items():
                 field = key.replace("-", "_")
                 if field in IreePhase.__dataclass_fields__:
-                    phase = replace(phase, **{field: _truth(value) if key == "data-tiling" else value})  # type: ignore[arg-type]
+                    phase = replace(phase, **{field: truth(self.name, key, value) if key in _TRUTHS else value})  # type: ignore[arg-type]
         except PipelineError as error:
             raise UsageError(f"target '{self.name}': {error.message}", hint=error.hint) from None
         return phase
 
     def build(self, program: Program, payload: Payload, observers: Sequence[Observer] = ()) -> Artifact:
         """Wrap the vmfb; :class:`UsageError` where the table was not run to its end."""
-        if not isinstance(payload, bytes):
+        vmfb = payload.data if isinstance(payload, PackedModule) else payload
+        if not isinstance(vmfb, bytes):
             raise UsageError("the stages were not run to the end: there is no vmfb", hint="leave out --to")
         metadata = {
             "backend": self.backend,
             "arch": self.arch,
             "compiler": f"{COMPILER} {importlib.metadata.version(COMPILER)}",
             "flags": list(self._phase().flags()),
-            "bytecode": list(bytecode_version(payload)),
-            "sha256": hashlib.sha256(payload).hexdigest(),
+            "bytecode": list(bytecode_version(vmfb)),
+            "sha256": hashlib.sha256(vmfb).hexdigest(),
         }
-        return Artifact(self.name, {MODULE: payload}, metadata)
+        if not isinstance(payload, PackedModule):
+            return Artifact(self.name, {MODULE: vmfb}, metadata)
+        metadata["reads"] = payload.reads(program.parameters)
+        return Artifact(self.name, {MODULE: vmfb, ENCODER: payload.encoder}, metadata)
 
     def requirements(self, artifact: Artifact) -> Requirements:
         """The runtime, the version of its bytecode, and the device."""
@@ -113,20 +120,37 @@ class IreeTarget(Target):
         series = ".".join(artifact.metadata["compiler"].split()[1].split(".")[:2])
         return Requirements(device=self.device, packages={RUNTIME: f">={series}"}, bytecode=(major, minor))
 
+    def pack(self, artifact: Artifact, signature: Signature, parameters: Mapping[str, torch.Tensor], file: Path) -> Artifact:
+        """Run the encoder, where the module has one; see :meth:`Target.pack`."""
+        if ENCODER not in artifact.files:
+            return artifact
+        if not is_installed("iree.runtime"):
+            raise UsageError(
+                f"packing parameters ahead needs {RUNTIME}", hint=f"pip install {RUNTIME}, or --set prepack=false"
+            )
+        from mlirstack.targets.iree.packing import pack_into
+        from mlirstack.targets.iree.runtime import flat_bytes
+
+        return pack_into(file, artifact, parameters, lambda name: flat_bytes(parameters[name]))
+
     def load(self, artifact: Artifact, signature: Signature, parameters: dict[str, torch.Tensor]) -> Executable:
         """Load the vmfb and bind ``parameters``, which must stay alive and unchanged: most are read in place.
 
         Raises :class:`BundleError` for a damaged file, :class:`TargetUnavailableError` where it cannot run.
         """
-        from mlirstack.targets.iree.runtime import IreeExecutable
+        from mlirstack.targets.iree.packing import packed_of
+        from mlirstack.targets.iree.runtime import IreeExecutable, flat_bytes
 
-        return IreeExecutable(self._checked(artifact), signature, parameters, threads=self.threads)
+        vmfb, packed = self._checked(artifact), packed_of(artifact, parameters, lambda name: flat_bytes(parameters[name]))
+        return IreeExecutable(vmfb, signature, parameters, packed, threads=self.threads)
 
     def load_arrays(self, artifact: Artifact, signature: Signature, parameters: Mapping[str, np.ndarray]) -> ArrayExecutable:
         """As :meth:`load`, without torch."""
-        from mlirstack.targets.iree.arrays import IreeArrayExecutable
+        from mlirstack.targets.iree.arrays import IreeArrayExecutable, flat_bytes
+        from mlirstack.targets.iree.packing import packed_of
 
-        return IreeArrayExecutable(self._checked(artifact), signature, parameters, device=self.device, threads=self.threads)
+        vmfb, packed = self._checked(artifact), packed_of(artifact, parameters, lambda name: flat_bytes(parameters[name]))
+        return IreeArrayExecutable(vmfb, signature, parameters, packed, device=self.device, threads=self.threads)
 
     def _checked(self, artifact: Artifact) -> bytes:
         """The vmfb, known to be undamaged and to be one that this machine and this runtime can take."""
@@ -155,13 +179,14 @@ class IreeCpuTarget(IreeTarget):
     that builds.
 
     Softmax, norms and what else computes row by row are our own kernels for ``x86-64-v3``, ``x86-64-v4``, and machines that
-    build and have the former's instructions.  Setting ``kernels``: "own" (the default), or "iree" for IREE's code alone.
+    build and have the former's instructions.  Setting ``kernels``: "own" (the default), or "iree" for IREE's code alone;
+    ``prepack`` (true, false): what depends on parameters alone is computed when a bundle is built, not when it is loaded.
     """
 
     name = "iree-cpu"
     backend = "llvm-cpu"
     device = "cpu"
-    settings = (*IreeTarget.settings, "kernels")
+    settings = (*IreeTarget.settings, "prepack", "kernels")
 
     def __init__(self, options: TargetOptions) -> None:
         super().__init__(options)
@@ -225,7 +250,7 @@ class IreeCudaTarget(IreeTarget):
         is_exact = self.arch in KERNEL_ARCHITECTURES
         self.kernels = _one_of(self, "kernels", ("own", "iree"))
         self.image = _one_of(self, "image", ("cubin" if is_exact else "fatbin", "ptx"))
-        self.clusters = _truth(_one_of(self, "clusters", ("false", "true")))
+        self.clusters = truth(self.name, "clusters", _one_of(self, "clusters", ("false", "true")))
 
     def pipeline(self, route: str, level: str) -> Pipeline:
         """With our kernels, the stages of target ``cuda`` come first."""
@@ -335,9 +360,3 @@ def _one_of(target: IreeTarget, key: str, values: tuple[str, ...]) -> str:
             f"target '{target.name}' has no {key} '{given}'{nearest(given, [*values])}", hint=f"{key}: {', '.join(values)}"
         )
     return given
-
-
-def _truth(text: str) -> bool:
-    if text not in ("true", "false"):
-        raise PipelineError(f"'{text}' is neither true nor false")
-    return text == "true"
