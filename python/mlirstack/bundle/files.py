@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mlirstack.bundle.manifest import CHUNK, MANIFEST, FileEntry, Manifest
+from mlirstack.bundle.stamps import FileState, is_known, remember
 from mlirstack.errors import BundleError, UsageError
 
+STAMPED_FROM = 1 << 20  # bytes; less is hashed in a millisecond
 _BLOCK = 1 << 20  # bytes that are read at once, into a processor's own cache
 
 
@@ -75,19 +77,27 @@ def entries(directory: Path) -> dict[str, FileEntry]:
         return {f.relative_to(directory).as_posix(): _entry(f, pool) for f in files}
 
 
-def file_problems(path: Path, manifest: Manifest, *, unread: frozenset[str] = frozenset()) -> list[FileProblem]:
-    """What is missing, cut short, or damaged; of the files in ``unread`` only the size is looked at."""
+def file_problems(
+    path: Path, manifest: Manifest, *, unread: frozenset[str] = frozenset(), afresh: bool = False
+) -> list[FileProblem]:
+    """What is missing, cut short, or damaged; of the files in ``unread`` only the size is looked at.
+
+    Code is hashed every time, and so are small files.  Large data is hashed where it has changed since it was found to be
+    right (:mod:`mlirstack.bundle.stamps`), or where all is to be looked at ``afresh``.
+    """
     found = {name: _size_problem(path / name, entry) for name, entry in manifest.files.items()}
-    parts = [
-        (name, *part)
-        for name, entry in manifest.files.items()
-        if found[name] is None and name not in unread
-        for part in entry.parts()
-    ]
+    asked = {name: entry for name, entry in manifest.files.items() if found[name] is None and name not in unread}
+    stamped = {name for name in asked if name in manifest.data and asked[name].size >= STAMPED_FROM}
+    before = {name: state for name in stamped if (state := FileState.of(path / name))}
+    known = set() if afresh else {name for name, state in before.items() if is_known(state, asked[name].sha256)}
+    parts = [(name, *part) for name, entry in asked.items() if name not in known for part in entry.parts()]
     with _hashing() as pool:
         reasons = pool.map(lambda part: _part_problem(path / part[0], *part[1:]), parts)
         for (name, *_), reason in zip(parts, reasons, strict=True):
             found[name] = found[name] or reason
+    for name in before.keys() - known:
+        if found[name] is None:
+            remember(path / name, before[name], asked[name].sha256)
     return [FileProblem(name, reason) for name, reason in found.items() if reason]
 
 

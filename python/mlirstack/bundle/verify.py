@@ -69,7 +69,7 @@ def verify(
         return VerifyReport((Check("manifest", str(path), "failed", error.message, error.hint),))
     checks = [Check("manifest", path.name, "ok", _summary(manifest))]
     progress("files")
-    problems = file_problems(path, manifest)
+    problems = file_problems(path, manifest, afresh=True)
     if problems:
         remedy = "copy or build the bundle again"
         return VerifyReport((*checks, *(Check("files", p.name, "failed", p.reason, remedy) for p in problems)))
