@@ -20,7 +20,7 @@ def graph(dtype: str, values: tuple[float, ...], *ops: tuple[str, dict[str, floa
 
 
 def test_eager_itself_is_right_and_an_error_in_one_element_is_not() -> None:
-    for number in range(12):
+    for number in range(6):
         expected = expect(graph_of(11, number))
         assert judge(expected, expected.eager).ok
         stable = [not mask.all() and mask.numel() > 0 for mask in undecided(expected)]
@@ -99,6 +99,40 @@ def test_a_product_that_overflows_before_its_small_factors_decides_nothing() -> 
     assert undecided(expected)[0].tolist() == [True, False]
     assert judge(expected, [torch.tensor([float("nan"), float("inf")])]).ok
     assert not judge(expected, [torch.tensor([1.0, 1.0])]).ok
+
+
+def test_so_does_one_among_the_products_of_all_factors_before() -> None:
+    factors = InputSpec("x0", (4,), "float32", literal=(1e30, 1e30, 1e-30, 1e-30))
+    expected = expect(GraphSpec((factors,), (Call("v0", "cumprod", ("x0",), (("dim", -1),)),), ("v0",)))
+    assert undecided(expected)[0].tolist() == [False, False, True, True]
+    assert judge(expected, [torch.tensor([1e30, float("inf"), float("inf"), 0.0])]).ok
+    assert not judge(expected, [torch.tensor([1e30, 1e30, 1e30, 1.0])]).ok
+
+
+def test_a_step_within_a_few_roundings_decides_nothing_wherever_it_lies() -> None:
+    """Of 2000 products three roundings below 1 each may be cut off to 0 or to 1; those that are farther away, to 0 alone."""
+    near = 10.0 * (1.0 - 1.5 * torch.finfo(torch.float32).eps)
+    spec = graph("float32", (near,) * 2000 + (9.5,) * 2000, ("mul_number", {"number": 0.1}), ("floor", {}))
+    expected = expect(spec)
+    assert not expected.eager[0].any()
+    assert judge(expected, [torch.tensor([1.0] * 2000 + [0.0] * 2000)]).ok
+    assert not judge(expected, [torch.tensor([1.0] * 2001 + [0.0] * 1999)]).ok
+
+
+def test_a_step_that_errors_of_several_operations_must_cross_together_decides_nothing() -> None:
+    """What is rounded to 14 from above 14.5, and then divided by: the quotient is 1 where it is led down first, then up."""
+    values = InputSpec("x0", (64,), "bfloat16", literal=(14.625,) * 63 + (2.0,))
+    calls = (
+        Call("v0", "mul_number", ("x0",), (("number", 1.0),)),
+        Call("v1", "square_root_power", ("v0",)),
+        Call("v2", "square", ("v1",)),
+        Call("v3", "round", ("v2",)),
+        Call("v4", "truncating_divide_real", ("v2", "v3")),
+    )
+    expected = expect(GraphSpec((values,), calls, ("v4",)))
+    assert not expected.eager[0].any()
+    assert judge(expected, [torch.tensor([1.0] * 63 + [0.0], dtype=torch.bfloat16)]).ok
+    assert not judge(expected, [torch.ones(64, dtype=torch.bfloat16)]).ok
 
 
 def test_subnormal_numbers_decide_nothing_where_a_target_takes_them_for_zero() -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -24,10 +24,13 @@ from mlirstack.fuzz.operations import Rounding, evaluate, table
 from mlirstack.fuzz.spec import Call, GraphSpec
 from mlirstack.fuzz.values import is_inexact, tensor_of, widened
 
-# Disturbed evaluations, each wrong in another direction, made where an answer is not eager's.  Four missed one in ten of
-# the numbers that lie within a rounding of where a quotient is cut off.
-_DISTURBED = 16
 _ROUNDINGS = 4.0  # by how many unit roundoffs operands and results are disturbed
+# Disturbed evaluations, made where an answer is not eager's: some, and more where it is still wrong by them, because several
+# operations may have to err in the right way.
+_FEW, _MANY = 16, 64
+# Three of four lead as far as they may in every place, up or down, so that a step within reach is as likely crossed as not;
+# the others lead anywhere between, which alone misses one in six steps that are three roundings away.
+_FARTHEST = 3, 4
 
 
 @dataclass(frozen=True)
@@ -77,8 +80,11 @@ def judge(expected: Expected, got: Sequence[Tensor], *, flushes: bool = False) -
         return Verdict(f"{len(got)} outputs, eager has {len(expected.eager)}", 1.0)
     if all(_reason(expected, index, value, None) is None for index, value in enumerate(got)):
         return Verdict(None, 1.0)
-    unstable = undecided(expected, flushes=flushes)
-    reasons = [_reason(expected, index, value, unstable[index]) for index, value in enumerate(got)]
+    for count in (_FEW, _MANY):
+        unstable = undecided(expected, count, flushes=flushes)
+        reasons = [_reason(expected, index, value, unstable[index]) for index, value in enumerate(got)]
+        if not any(reasons):
+            break
     count = sum(mask.numel() for mask in unstable)
     share = 1.0 - sum(int(mask.sum()) for mask in unstable) / max(count, 1)
     return Verdict("; ".join(reason for reason in reasons if reason is not None) or None, share)
@@ -99,12 +105,15 @@ def _reason(expected: Expected, index: int, got: Tensor, unstable: Tensor | None
     return None if reason is None else f"{name}: {reason}"
 
 
-def undecided(expected: Expected, *, flushes: bool = False) -> list[Tensor]:
-    """For each output, the elements on which rounding alone may decide; with ``flushes``, or subnormal numbers."""
+def undecided(expected: Expected, count: int = _FEW, *, flushes: bool = False) -> list[Tensor]:
+    """For each output, the elements on which rounding alone may decide; with ``flushes``, or subnormal numbers.
+
+    ``count`` disturbed evaluations tell which.
+    """
     spec = expected.spec
     with _quiet():
         eager = _eager(spec)
-        disturbed = [_precise(spec, eager, torch.Generator().manual_seed(number)) for number in range(_DISTURBED)]
+        disturbed = [_precise(spec, eager, _Disturbance.number(number)) for number in range(count)]
         if flushes:
             disturbed.append(_precise(spec, eager, None, flushes=True))
     masks = []
@@ -138,6 +147,24 @@ def _apart(value: Tensor, precise: Tensor, eager: Tensor, narrow: torch.dtype | 
 # ------------------------------------------------------------------------------------------------------------ evaluation
 
 
+@dataclass(frozen=True)
+class _Disturbance:
+    """Errors of one evaluation: relative ones from -1 to 1, or of these two alone (``farthest``)."""
+
+    generator: torch.Generator
+    farthest: bool
+
+    @classmethod
+    def number(cls, number: int) -> _Disturbance:
+        """Disturbance ``number`` of every graph."""
+        return cls(torch.Generator().manual_seed(number), number % _FARTHEST[1] < _FARTHEST[0])
+
+    def errors(self, shape: Sequence[int]) -> Tensor:
+        """Errors of ``shape``, in float64."""
+        errors = 2.0 * torch.rand(tuple(shape), dtype=torch.float64, generator=self.generator) - 1.0
+        return torch.where(errors < 0, -1.0, 1.0).to(errors.dtype) if self.farthest else errors
+
+
 def _eager(spec: GraphSpec) -> dict[str, Tensor]:
     environment = {value.name: tensor_of(value) for value in spec.inputs}
     for call in spec.calls:
@@ -146,9 +173,9 @@ def _eager(spec: GraphSpec) -> dict[str, Tensor]:
 
 
 def _precise(
-    spec: GraphSpec, eager: Mapping[str, Tensor], generator: torch.Generator | None, *, flushes: bool = False
+    spec: GraphSpec, eager: Mapping[str, Tensor], disturbance: _Disturbance | None, *, flushes: bool = False
 ) -> dict[str, Tensor]:
-    """All values in float64; with a generator, every inexact operation is disturbed; with ``flushes`` there are no
+    """All values in float64; with a disturbance, every inexact operation is disturbed; with ``flushes`` there are no
     subnormal numbers."""
     environment = {value.name: widened(eager[value.name]) for value in spec.inputs}
     usual = torch.get_default_dtype()
@@ -158,7 +185,7 @@ def _precise(
             given = {name: environment[name] for name in call.operands}
             if flushes:
                 given = {name: _flushed(value, eager[name].dtype) for name, value in given.items()}
-            result = _evaluate_precisely(call, given, eager, generator)
+            result = _evaluate_precisely(call, given, eager, disturbance)
             environment[call.name] = _flushed(result, eager[call.name].dtype) if flushes else result
     finally:
         torch.set_default_dtype(usual)
@@ -166,20 +193,20 @@ def _precise(
 
 
 def _evaluate_precisely(
-    call: Call, given: Mapping[str, Tensor], eager: Mapping[str, Tensor], generator: torch.Generator | None
+    call: Call, given: Mapping[str, Tensor], eager: Mapping[str, Tensor], disturbance: _Disturbance | None
 ) -> Tensor:
     rounding = table()[call.op].rounding
     kind = eager[call.name].dtype
-    if generator is not None and rounding == "computed":
-        given = {name: _disturbed(value, eager[name].dtype, generator) for name, value in given.items()}
+    if disturbance is not None and rounding == "computed":
+        given = {name: _disturbed(value, eager[name].dtype, disturbance) for name, value in given.items()}
     if call.op == "cast" and kind.is_floating_point:
         # To a narrower dtype and back is a rounding, which disturbing stands for.
         call = Call(call.name, call.op, call.operands, (("dtype", "float64"),))
     result = widened(evaluate(call, given))
     first = given[call.operands[0]]
-    if generator is not None and call.op == "product" and is_inexact(kind):
-        result = torch.where(_depends_on_order(first, kind, dict(call.options)["dim"]), math.nan, result)
-    return result if generator is None else _rounded(result, first, kind, rounding, generator)
+    if disturbance is not None and call.op in _PRODUCTS and is_inexact(kind):
+        result = torch.where(_depends_on_order(first, kind, _PRODUCTS[call.op], dict(call.options)["dim"]), math.nan, result)
+    return result if disturbance is None else _rounded(result, first, kind, rounding, disturbance)
 
 
 def _flushed(value: Tensor, kind: torch.dtype) -> Tensor:
@@ -189,39 +216,42 @@ def _flushed(value: Tensor, kind: torch.dtype) -> Tensor:
     return torch.where(value.abs() < torch.finfo(kind).smallest_normal, value * 0.0, value)
 
 
-def _depends_on_order(factors: Tensor, kind: torch.dtype, dim: Any) -> Tensor:
+# The products of several factors, and how their logarithms are added.
+_PRODUCTS: Mapping[str, Callable[..., Tensor]] = {"product": torch.sum, "cumprod": torch.cumsum}
+
+
+def _depends_on_order(factors: Tensor, kind: torch.dtype, added: Callable[..., Tensor], dim: Any) -> Tensor:
     """Products along ``dim`` that one order takes beyond the largest number, where small factors still are to come.
 
     The product is then infinite, and NaN where the small factors have met before and made a zero.
     """
     sizes = factors.abs().log2().masked_fill(~factors.isfinite(), 0.0)
-    large, small = sizes.clamp(min=0.0).sum(dim), sizes.clamp(max=0.0).sum(dim)
+    large, small = added(sizes.clamp(min=0.0), dim), added(sizes.clamp(max=0.0), dim)
     limits = torch.finfo(accumulation(kind))
     overflows, underflows = large > math.log2(limits.max), small < math.log2(limits.smallest_normal)
     return (overflows & (small < 0)) | (underflows & (large > 0) & small.isfinite())
 
 
 def _rounded(
-    result: Tensor, operand: Tensor, kind: torch.dtype, rounding: Rounding, generator: torch.Generator
+    result: Tensor, operand: Tensor, kind: torch.dtype, rounding: Rounding, disturbance: _Disturbance
 ) -> Tensor:  # fmt: skip
     if rounding == "exact" or not is_inexact(kind):
         return result
     if rounding == "cancelling":
-        return _disturbed(result, kind, generator) + (_disturbed(operand, kind, generator) - operand)
-    disturbed = _disturbed(result, kind, generator)
+        return _disturbed(result, kind, disturbance) + (_disturbed(operand, kind, disturbance) - operand)
+    disturbed = _disturbed(result, kind, disturbance)
     # What the dtype holds exactly, IEEE arithmetic gives exactly.
     return torch.where(widened(result.to(kind)) == result, result, disturbed) if rounding == "rounded" else disturbed
 
 
-def _disturbed(value: Tensor, kind: torch.dtype, generator: torch.Generator) -> Tensor:
+def _disturbed(value: Tensor, kind: torch.dtype, disturbance: _Disturbance) -> Tensor:
     if not is_inexact(value.dtype) or not is_inexact(kind):
         return value
     limits = torch.finfo(kind)
     size = _ROUNDINGS * limits.eps / 2
-    noise = 2.0 * torch.rand(value.shape, dtype=torch.float64, generator=generator) - 1.0
     # Below the smallest normal number a rounding is as large as there; zero itself is exact.
     rounding = torch.where(value != 0, value.abs().clamp(min=limits.smallest_normal), 0.0)
-    return value + size * noise * rounding
+    return value + size * disturbance.errors(value.shape) * rounding
 
 
 def _narrowest(spec: GraphSpec, eager: Mapping[str, Tensor]) -> dict[str, torch.dtype | None]:
