@@ -21,6 +21,7 @@ from mlirstack.pipeline.runner import Runner
 from mlirstack.pipeline.stage import Pipeline
 from mlirstack.pipelines.frontend import frontend_stages
 
+aten = torch.ops.aten
 randn = torch.randn
 QUERY = (2, 4, 8, 16)
 
@@ -216,6 +217,30 @@ def test_views_of_an_attention_result_stay_valid():
     model, x = Function(heads), randn(2, 8, 4, 16)
     decomposed = torch.export.export(model, (x,)).run_decompositions(decomposition_table())
     torch.testing.assert_close(decomposed.module(check_guards=False)(x), model(x))
+
+
+@pytest.mark.parametrize(
+    ("call", "row"),
+    [
+        (lambda q, k, v, m: aten._scaled_dot_product_flash_attention(q, k, v), lambda lse: lse),
+        (
+            lambda q, k, v, m: aten._scaled_dot_product_efficient_attention(q, k, v, m, True),
+            lambda lse: F.pad(lse, (0, 27), value=math.inf),
+        ),
+        (lambda q, k, v, m: aten._scaled_dot_product_cudnn_attention(q, k, v, m, True), lambda lse: lse.unsqueeze(-1)),
+        (lambda q, k, v, m: aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, attn_mask=m), lambda lse: lse),
+    ],
+    ids=["flash", "efficient", "cudnn", "cpu"],
+)
+def test_fused_attention_gives_its_logsumexp(call, row):
+    """In the shape of each; the operations of a GPU are exported, and computed by definition, on the host as well."""
+    q, k, v, mask = randn(2, 3, 37, 8), randn(2, 3, 9, 8), randn(2, 3, 9, 8), torch.zeros(1, 1, 37, 9)
+    model = Function(lambda *inputs: call(*inputs)[:2])
+    decomposed = torch.export.export(model, (q, k, v, mask)).run_decompositions(decomposition_table())
+    output, logsumexp = decomposed.module(check_guards=False)(q, k, v, mask)
+    scores = (q.double() @ k.double().mT / math.sqrt(8)) + mask.double()
+    torch.testing.assert_close(output.double(), scores.softmax(-1) @ v.double(), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(logsumexp.double(), row(scores.logsumexp(-1)), rtol=1e-6, atol=1e-6)
 
 
 def test_finite_numbers():
