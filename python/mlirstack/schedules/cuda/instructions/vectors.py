@@ -21,7 +21,7 @@ ACCESS_BYTES = 16  # the widest access of a thread
 
 
 class Cache(Enum):
-    """How an access to global memory treats the caches.
+    """How an access to memory treats the caches; to shared memory there are NORMAL and PINNED ones.
 
     All but NORMAL keep their place in the program, whole; the compiler may move NORMAL ones and take them apart.
     """
@@ -29,7 +29,7 @@ class Cache(Enum):
     NORMAL = "normal"
     PINNED = "pinned"  # the usual caches
     STREAM = "stream"  # read or written once: first to be evicted
-    NO_L1 = "no_l1"  # loads only
+    NO_L1 = "no_l1"  # takes no room in the L1 cache
 
     @property
     def suffix(self) -> str:
@@ -77,7 +77,7 @@ def store(kernel: Kernel, values: Sequence[Any], pointer: Any, *, cache: Cache =
     if cache is Cache.NORMAL:
         kernel.store(_join(_rounded_in_pairs(kernel, stored) or stored), pointer, size)
     else:
-        _store_words(kernel, stored, pointer, size, cache)
+        _store_words(kernel, _rounded_in_pairs(kernel, stored) or stored, pointer, size, cache)
 
 
 def load_some(
@@ -104,6 +104,45 @@ def store_some(kernel: Kernel, values: Sequence[Any], pointer: Any, valid: Numbe
             store(kernel, [raw], place, cache=cache)
 
         _guard(kernel, position, valid, write)
+
+
+def either(
+    kernel: Kernel,
+    condition: Bool,
+    yes: Callable[[], Sequence[Sequence[Any]]],
+    no: Callable[[], Sequence[Sequence[Any]]],
+    vectors: Sequence[tuple[Any, int]],
+) -> list[list[Any]]:
+    """:meth:`Kernel.either` with vectors as results, of an element type and so many elements each.
+
+    Elements of less than 32 bits share registers on the way; LLVM would give each one of its own.
+    """
+    word = ir.IntegerType.get_signless(32)
+    each = [_elements_per_register(element, count) for element, count in vectors]
+    types = [
+        word if share > 1 else element
+        for (element, count), share in zip(vectors, each, strict=True)
+        for _ in range(count // share)
+    ]
+
+    def shared(found: Sequence[Sequence[Any]]) -> list[Any]:
+        return [
+            values[i] if share == 1 else _pack(values[i : i + share], word)
+            for values, share in zip(found, each, strict=True)
+            for i in range(0, len(values), share)
+        ]
+
+    rest = iter(kernel.either(condition, lambda: shared(yes()), lambda: shared(no()), types))
+    taken = [[next(rest) for _ in range(count // share)] for (_, count), share in zip(vectors, each, strict=True)]
+    return [
+        registers if share == 1 else [value for register in registers for value in _unpack(register, element, 32)]
+        for registers, (element, _), share in zip(taken, vectors, each, strict=True)
+    ]
+
+
+def _elements_per_register(element: Any, count: int) -> int:
+    each = 1 if isinstance(element, ir.IndexType) or element.width not in (8, 16) else 32 // int(element.width)
+    return each if count % each == 0 else 1
 
 
 def aligned(kernel: Kernel, pointers: Sequence[Any], size: int = ACCESS_BYTES) -> Bool:
@@ -213,9 +252,12 @@ def _load_words(kernel: Kernel, stored: Any, pointer: Any, size: int, cache: Cac
     count = max(1, size * 8 // word.width)
     registers = ", ".join(f"${i}" for i in range(count))
     registers, shape = (f"{{{registers}}}", f".v{count}") if count > 1 else (registers, "")
-    text = f"ld.global{cache.suffix}{shape}.{name} {registers}, [${count}];"
+    is_shared = pointer.type == kernel.shared_pointer
+    text = f"ld.{'shared' if is_shared else 'global'}{cache.suffix}{shape}.{name} {registers}, [${count}];"
+    address = llvm.PtrToIntOp(kernel.i32, pointer).res if is_shared else pointer
     kind = ir.Type.parse(f"!llvm.struct<({', '.join([str(word)] * count)})>") if count > 1 else word
-    loaded = kernel.assembly(text, f"={constraint}," * count + "l", [pointer], kind, has_side_effects=True)
+    constraints = f"={constraint}," * count + ("r" if is_shared else "l")
+    loaded = kernel.assembly(text, constraints, [address], kind, has_side_effects=True)
     words = [loaded]
     if count > 1:
         words = [llvm.ExtractValueOp(word, loaded, ir.DenseI64ArrayAttr.get([i])).res for i in range(count)]
@@ -239,6 +281,10 @@ def _unpack(word: Any, stored: Any, bits: int) -> list[Any]:
         word = arith.TruncIOp(ir.IntegerType.get_signless(bits), word).result
     if count == 1:
         return [word if stored == word.type else arith.BitcastOp(stored, word).result]
+    if isinstance(stored, ir.BF16Type):  # by shifts, which become one with the shift that makes f32 of it
+        shifts = [arith.ConstantOp(word.type, 16 * place).result for place in range(count)]
+        halves = [arith.TruncIOp(ir.IntegerType.get_signless(16), arith.ShRUIOp(word, by).result).result for by in shifts]
+        return [arith.BitcastOp(stored, half).result for half in halves]
     return _split(llvm.BitcastOp(ir.VectorType.get([count], stored), word).res, count)
 
 

@@ -6,14 +6,14 @@ parameters for the tensors and scalars that they use.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from mlirstack.bindings import ir
+from mlirstack.bindings import dialect, ir
 from mlirstack.passes import functions
 from mlirstack.passes.regions import external_values
 from mlirstack.schedules.cuda.graph import KernelGraph, Node, Tensor
-from mlirstack.schedules.cuda.instructions.approximate import Approximation, rounded_tensors
+from mlirstack.schedules.cuda.instructions.approximate import Approximation, Value, rounded_tensors
 from mlirstack.schedules.cuda.stream.gathers import GATHERS, sources_of
 
 if TYPE_CHECKING:
@@ -58,9 +58,21 @@ class Bindings:
         assert producer is not None, "scalars are parameters or constants"
         return producer.clone().operation.results[0]
 
-    def forms(self, node: Node) -> Approximation:
+    def forms(self, node: Node) -> Callable[[Any, Value], Any]:
         """What may take the place of ops in the body of a node."""
-        return self._forms[node]
+        approximation = self._forms[node]
+        return lambda op, value: _widened(op, value) or approximation(op, value)
+
+
+def _widened(op: Any, value: Value) -> Any:
+    """bf16 as f32 by its bits, one instruction where two share a register; None for all other ops."""
+    bf16, f32 = ir.BF16Type.get(), ir.F32Type.get()
+    if op.name != "arith.extf" or (op.operands[0].type, op.results[0].type) != (bf16, f32):
+        return None
+    arith, (half, word) = dialect("arith"), (ir.IntegerType.get_signless(bits) for bits in (16, 32))
+    bits = arith.ExtUIOp(word, arith.BitcastOp(half, value(op.operands[0])).result).result
+    shift = arith.ConstantOp(word, 16).result
+    return arith.BitcastOp(f32, arith.ShLIOp(bits, shift).result).result
 
 
 def _scalars_of(nodes: Sequence[Node]) -> Iterable[Any]:

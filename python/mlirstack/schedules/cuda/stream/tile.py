@@ -76,16 +76,18 @@ class Tile:
     def inner(self, indices: Callable[[int], Sequence[Int]], moved: frozenset[int] | None = None) -> Tile:
         """The values inside of a loop: other ``indices`` of the loops ``moved`` (those that vectors lie apart in, unless
         given); what does not depend on these is known there too."""
-        others = self.nest.apart if moved is None else moved
         tile = Tile(self.kernel, self.nest, self.bindings, indices, self._caches, self._aligned)
-        space = self.nest.space
-        for (tensor, point), value in self._known.items():
-            if not self.nest.depends(space.loops_of(tensor)) & others:
-                tile._known[tensor, point] = value
-        for (access, point), value in self._loaded.items():
-            if not self._moves(access) & others:
-                tile._loaded[access, point] = value
+        tile.learn(self, self.nest.apart if moved is None else moved)
         return tile
+
+    def learn(self, other: Tile, moved: frozenset[int]) -> None:
+        """What another tile knows and what does not depend on the loops ``moved``."""
+        for (tensor, point), value in other._known.items():
+            if not self.nest.depends(self.nest.space.loops_of(tensor)) & moved:
+                self._known[tensor, point] = value
+        for (access, point), value in other._loaded.items():
+            if not self._moves(access) & moved:
+                self._loaded[access, point] = value
 
     # ------------------------------------------------------------------------------------------------------------ values
 
@@ -206,22 +208,20 @@ class Tile:
         """Load the lanes of these vectors, one after the other with nothing in between."""
         pointers = [self.address(access, vector) for access, vector in wanted]
 
-        def read(is_aligned: bool) -> list[Any]:
+        def read(is_aligned: bool) -> list[list[Any]]:
             return [
-                value
+                self._read(access, pointer, self._elements_per_access(access) if is_aligned else 1)
                 for (access, _), pointer in zip(wanted, pointers, strict=True)
-                for value in self._read(access, pointer, self._elements_per_access(access) if is_aligned else 1)
             ]
 
         if self._aligned is None or all(self._elements_per_access(access) == 1 for access, _ in wanted):
-            values = read(True)
+            loaded = read(True)
         else:
-            types = [access.tensor.element for access, _ in wanted for _ in range(self._lanes_of(access))]
-            values = self.kernel.either(self._aligned, lambda: read(True), lambda: read(False), types)
-        rest = iter(values)
-        for access, vector in wanted:
-            for lane in range(self._lanes_of(access)):
-                self._loaded[access, self._project(self._moves(access), (vector, lane))] = next(rest)
+            shapes = [(access.tensor.element, self._lanes_of(access)) for access, _ in wanted]
+            loaded = vectors.either(self.kernel, self._aligned, lambda: read(True), lambda: read(False), shapes)
+        for (access, vector), values in zip(wanted, loaded, strict=True):
+            for lane, value in enumerate(values):
+                self._loaded[access, self._project(self._moves(access), (vector, lane))] = value
 
     def _read(self, access: Access, pointer: Any, each: int) -> list[Any]:
         """The lanes of a vector, ``each`` elements an access."""
