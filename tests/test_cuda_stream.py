@@ -160,12 +160,22 @@ def test_nan_and_infinity_pass_as_in_torch(model: Callable[..., Any]) -> None:
     assert_equal_to_eager(lowered(model, x), model, x)
 
 
+@pytest.fixture
+def odd_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tensors of the emulator start four bytes behind multiples of 16."""
+    allocate = Memory.allocate
+
+    def allocate_behind(self: Memory, size: int, name: str, *rest: int, **more: int) -> int:
+        by = 0 if name.startswith("shared memory") else 4
+        return allocate(self, size + by, name, *rest, **more) + by
+
+    monkeypatch.setattr(Memory, "allocate", allocate_behind)
+
+
 @pytest.mark.portable
 @pytest.mark.parametrize("name", ["relu of an odd number of elements", "layer norm", "columns", "transposed f32"])
-def test_slices_that_start_anywhere(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slices_that_start_anywhere(name: str, odd_addresses: None) -> None:
     _, model, inputs = CASES[name]
-    allocate = Memory.allocate
-    monkeypatch.setattr(Memory, "allocate", lambda self, size, *rest, **more: allocate(self, size + 4, *rest, **more) + 4)
     assert_equal_to_eager(lowered(model, *inputs), model, *inputs)
 
 
@@ -174,6 +184,16 @@ def test_slices_that_start_anywhere(name: str, monkeypatch: pytest.MonkeyPatch) 
 
 def kernel_functions(module: Any) -> list[Any]:
     return [function for function in functions(module) if SCHEDULE in function.attributes]
+
+
+def scheduled(lowering: Lowering, choice: Choice) -> Lowering:
+    """The one kernel of a lowering "to bufferized", written as a schedule says."""
+    module = clone_module(lowering.payload)
+    with module.context:
+        (function,) = kernel_functions(module)
+        function.attributes[SCHEDULE] = choice.attribute()
+    run_steps((MapKernels(ARCH),), module)
+    return replace(lowering, payload=module)
 
 
 VARIED: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
@@ -199,48 +219,69 @@ def test_all_candidates_are_right(name: str) -> None:
     assert found[0] == choice.parameters
     assert len(found) >= 3
     for parameters in found:
-        module = clone_module(lowering.payload)
-        with module.context:
-            (function,) = kernel_functions(module)
-            function.attributes[SCHEDULE] = Choice(choice.name, parameters).attribute()
-        run_steps((MapKernels(ARCH),), module)
-        assert_equal_to_eager(replace(lowering, payload=module), model, *inputs)
+        assert_equal_to_eager(scheduled(lowering, Choice(choice.name, parameters)), model, *inputs)
 
 
-def staying(threads: int, cluster: int, vector: int, count: int, stages: int, blocks: int, team: int = 0) -> Parameters:
-    """Blocks that stay for several rows."""
+def shaped(mode: str, threads: int, vector: int, count: int, *, team: int = 0, cluster: int = 1, **more: Any) -> Parameters:
+    """Parameters of a kernel whose teams are blocks or clusters, unless ``team`` says otherwise."""
     return {
-        "mode": "staying", "threads": threads, "team": team or threads * cluster, "vector": vector, "count": count,
-        "splits": 1, "cluster": cluster, "stream": False, "stages": stages, "blocks": blocks, "together": 1,
+        "mode": mode, "threads": threads, "team": team or threads * cluster, "vector": vector, "count": count,
+        "splits": 1, "cluster": cluster, "stream": False, **more,
     }  # fmt: skip
 
 
-STAYING: dict[str, tuple[Callable[..., Any], torch.Tensor, tuple[Parameters, ...]]] = {
-    "two reductions": (
-        lambda x: x.softmax(-1), random(7, 1028), (staying(128, 1, 4, 3, 3, 2), staying(64, 2, 4, 3, 4, 4)),
+def staying(*sizes: int, **more: Any) -> Parameters:
+    """Blocks that stay for several rows."""
+    return shaped("staying", *sizes, together=1, **more)
+
+
+def several(*sizes: int, **more: Any) -> Parameters:
+    """Teams that have several rows at once."""
+    return shaped("resident", *sizes, **more)
+
+
+SEVERAL: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...], tuple[Parameters, ...]]] = {
+    "blocks stay, two reductions": (
+        lambda x: x.softmax(-1), (random(7, 1028),),
+        (staying(128, 4, 3, stages=3, rows=4), staying(64, 4, 5, stages=2, rows=7)),
     ),
-    "one reduction, weights": (
-        nn.RMSNorm(1000), random(5, 1000), (staying(128, 1, 4, 2, 2, 2), staying(64, 2, 4, 2, 3, 2)),
+    "blocks stay, weights": (nn.RMSNorm(1000), (random(5, 1000),), (staying(128, 4, 2, stages=2, rows=3),)),
+    "blocks stay, weights of a row's group": (
+        nn.GroupNorm(2, 8), (random(3, 8, 6, 6),), (staying(64, 4, 1, stages=3, rows=3),),
     ),
-    "weights of a row's group": (nn.GroupNorm(2, 8), random(3, 8, 6, 6), (staying(32, 2, 4, 1, 3, 4),)),
-    "a row a warp": (lambda x: x.softmax(-1), random(50, 200), (staying(128, 1, 4, 2, 3, 3, team=32),)),
-    "odd rows": (lambda x: x.softmax(-1), random(5, 301), (staying(64, 1, 1, 5, 3, 2),)),
-    "fewer rows than stages": (nn.LayerNorm(256, dtype=BF16), random(2, 256, dtype=BF16), (staying(32, 1, 8, 1, 4, 1),)),
+    "clusters stay": (
+        nn.LayerNorm(1024, dtype=BF16), (random(6, 1024, dtype=BF16),), (staying(64, 8, 1, cluster=2, stages=2, rows=4),),
+    ),
+    "blocks stay, two inputs of other types": (
+        lambda x, y: F.layer_norm(x + y.float(), (512,)), (random(5, 512), random(5, 512, dtype=BF16)),
+        (staying(64, 4, 2, stages=3, rows=3),),
+    ),
+    "fewer rows than stages": (nn.LayerNorm(512), (random(2, 512),), (staying(64, 4, 2, stages=4, rows=4),)),
+    "several rows a part of a warp": (
+        nn.LayerNorm(64, dtype=BF16), (random(70, 64, dtype=BF16),),
+        (several(128, 8, 2, team=4, rows=2), several(128, 8, 1, team=8, rows=3, past_l1=True)),
+    ),
+    "several rows a block": (lambda x: x.softmax(-1), (random(7, 301),), (several(128, 1, 3, rows=4),)),
+    "several rows a cluster": (
+        nn.LayerNorm(2052), (random(5, 2052),), (several(128, 4, 3, cluster=2, rows=3, past_l1=True),),
+    ),
 }  # fmt: skip
 
 
 @pytest.mark.portable
-@pytest.mark.parametrize("name", STAYING)
-def test_blocks_that_stay_for_several_rows(name: str) -> None:
-    model, x, shapes = STAYING[name]
-    lowering = lowered(model, x, to="bufferized")
+@pytest.mark.parametrize("name", SEVERAL)
+def test_teams_with_several_rows(name: str) -> None:
+    model, inputs, shapes = SEVERAL[name]
+    lowering = lowered(model, *inputs, to="bufferized")
     for parameters in shapes:
-        module = clone_module(lowering.payload)
-        with module.context:
-            (function,) = kernel_functions(module)
-            function.attributes[SCHEDULE] = Choice("rows", parameters).attribute()
-        run_steps((MapKernels(ARCH),), module)
-        assert_equal_to_eager(replace(lowering, payload=module), model, x)
+        assert_equal_to_eager(scheduled(lowering, Choice("rows", parameters)), model, *inputs)
+
+
+@pytest.mark.portable
+def test_rows_that_stay_and_start_anywhere(odd_addresses: None) -> None:
+    model, inputs, (parameters, *_) = SEVERAL["blocks stay, two reductions"]
+    lowering = scheduled(lowered(model, *inputs, to="bufferized"), Choice("rows", parameters))
+    assert_equal_to_eager(lowering, model, *inputs)
 
 
 def chosen(model: Callable[..., Any], *inputs: torch.Tensor) -> list[Parameters]:
@@ -260,8 +301,9 @@ def test_choices_follow_the_sizes() -> None:
     assert chosen(softmax, empty(100, 4096))[0]["team"] == 512
     assert chosen(softmax, empty(100, 32768))[0]["cluster"] == 4
     assert chosen(softmax, empty(100, 65536))[0]["cluster"] == 8
-    assert chosen(nn.LayerNorm(8192, dtype=BF16), empty(2048, 8192, dtype=BF16))[0]["mode"] == "staying"
-    assert chosen(nn.LayerNorm(8192, dtype=BF16), empty(128, 8192, dtype=BF16))[0]["mode"] == "resident"  # too few rows
+    norm = chosen(nn.LayerNorm(16384, dtype=BF16), empty(2048, 16384, dtype=BF16))[0]
+    assert (norm["team"], norm["together"]) == (512, 2)  # registers for two blocks
+    assert chosen(nn.LayerNorm(5000), empty(100, 5000))[0]["team"] == 256  # little waste
     assert chosen(total, empty(3, 1 << 20))[0]["mode"] == "split"
     assert chosen(total, empty(4096, 4096))[0]["mode"] == "resident"
     assert chosen(torch.relu, empty(64, 64, dtype=BF16))[0]["vector"] == 8

@@ -1,6 +1,7 @@
-"""The bulk tensor copy engine (TMA, sm_90): copies of boxes between a tensor map and shared memory.
+"""The bulk copy engine (TMA, sm_90): pieces of memory, and boxes of a tensor map, to shared memory and back.
 
-Every function writes one instruction, as an op of the NVVM dialect where there is one.  PTX ISA, "cp.async.bulk.tensor".
+Every function writes one instruction, as an op of the NVVM dialect where there is one.  PTX ISA, "cp.async.bulk" and
+"cp.async.bulk.tensor".
 """
 
 from __future__ import annotations
@@ -16,6 +17,12 @@ from mlirstack.schedules.cuda.values import Int, Number
 def prefetch_tensor_map(tensor_map: Any) -> None:
     """Bring a tensor map into the cache that the copy engine reads."""
     dialect("nvvm").PrefetchOp(tensor_map, tensormap=True)
+
+
+def bulk_load(kernel: Kernel, target: Any, source: Any, size: int, barrier: Any) -> None:
+    """Copy ``size`` bytes to shared memory, where they count on ``barrier``; addresses and size are multiples of 16."""
+    cluster = dialect("llvm").AddrSpaceCastOp(ir.Type.parse("!llvm.ptr<7>"), target).result
+    dialect("nvvm").CpAsyncBulkGlobalToSharedClusterOp(cluster, source, barrier, kernel.integer(size).value)
 
 
 def tensor_load(

@@ -5,11 +5,10 @@ What a thread has is :mod:`.row_team`'s business; here is what it does with it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from mlirstack.bindings import dialect, ir
-from mlirstack.schedules.cuda.graph import Tensor
 from mlirstack.schedules.cuda.instructions import vectors
 from mlirstack.schedules.cuda.instructions.reduce import Combine
 from mlirstack.schedules.cuda.instructions.vectors import Cache
@@ -20,6 +19,8 @@ from mlirstack.schedules.cuda.stream.row_team import RowTeam, Shape
 from mlirstack.schedules.cuda.stream.tile import Tile, outputs_of
 from mlirstack.schedules.cuda.values import Bool, Int, Number
 
+TileOfRow = tuple[Tile, Bool | None]  # values of a row, and whether there is such a row
+
 
 class RowKernel:
     """One kernel over the rows of a plan.  Use: make it, then call one of the ``write_*`` methods."""
@@ -28,21 +29,30 @@ class RowKernel:
         self.plan, self.shape = plan, shape
         self.team = RowTeam(function, plan, shape, accesses, suffix)
         self.kernel = self.team.kernel
-        self._cache = Cache.STREAM if shape.stream else Cache.NORMAL
+        self._cache = Cache.STREAM if shape.stream else Cache.NO_L1 if shape.past_l1 else Cache.NORMAL
 
     # ------------------------------------------------------------------------------------------------------- whole kernels
 
     def write_resident(self) -> None:
         """Every thread holds its part of the rows in registers; memory is read once."""
-        plan, count = self.plan, self.shape.count
+        plan, team, shape = self.plan, self.team, self.shape
+        early = plan.reads_for(reduction.node for reduction in plan.reductions)
         with self.kernel.body():
-            self.team.place()
-            tile = self._tile(plan.full_reads)
-            early = plan.reads_for(reduction.node for reduction in plan.reductions)
-            tile.preload([*early, *plan.row_reads], range(count))
-            self.team.meet()
-            self._whole_row(tile, early)
-        self.team.launch(1)
+            first = team.first_row()
+            team.move_to(first)
+            common = self._tile(plan.full_reads)
+            if shape.rows == 1:
+                tiles = [(common, team.row_valid)]
+            else:
+                common.preload([access for access in early if access in plan.column_reads], range(shape.count))
+                numbers = [first + number * shape.teams for number in range(shape.rows)]
+                tiles = [(self._tile_of(common, row), team.row_valid) for row in numbers]
+            for tile, _ in tiles:
+                tile.preload([*early, *plan.row_reads], range(shape.count))
+            team.meet()
+            self._reduce_rows([tile for tile, _ in tiles])
+            self._store_results(tiles, early, common if shape.rows > 1 else None)
+        team.launch(1)
 
     def write_looped(self) -> None:
         """One pass over the columns per wave of reductions, and one for results that differ from column to column."""
@@ -54,9 +64,9 @@ class RowKernel:
             self.team.meet()
             self._settle(tile, 0)
             for number, wave in enumerate(plan.waves):
-                self._reduce(tile, wave, self._pass(tile, wave, 0, self.team.column_vectors))
+                self._reduce([tile], wave, [self._pass(tile, wave, 0, self.team.column_vectors)])
                 self._settle(tile, number + 1)
-            self._store_rows(tile)
+            self._store_rows(tile, self.team.row_valid)
             if plan.full_results:
                 self._final_pass(tile)
         self.team.launch(1)
@@ -91,8 +101,8 @@ class RowKernel:
             tile.preload(plan.row_reads, [0])
             self.team.meet()
             terms = self._load_partials(tile, wave, pointers, splits, count)
-            self._reduce(tile, wave, terms)
-            self._store_rows(tile)
+            self._reduce([tile], wave, [terms])
+            self._store_rows(tile, self.team.row_valid)
         self.team.launch(1)
 
     # ------------------------------------------------------------------------------------------------------------- threads
@@ -100,23 +110,38 @@ class RowKernel:
     def _tile(self, streamed: Sequence[Access]) -> Tile:
         """The thread's values, of vectors counted from the first column."""
         team, shape = self.team, self.shape
-        caches = {access.tensor: self._cache for access in streamed} if shape.stream else {}
+        caches = {access.tensor: self._cache for access in streamed} if self._cache is not Cache.NORMAL else {}
         clamp = team.column_vectors % (shape.count * shape.team) != 0
         return Tile(self.kernel, team.nest, team.bindings, team.indices(0, clamp=clamp), caches, team.aligned)
 
+    def _tile_of(self, common: Tile, row: Int, *, exists: bool = False) -> Tile:
+        """The values in a row, which the team works on from now on; what is the same for all rows ``common`` may know."""
+        shape, team = self.shape, self.team
+        team.move_to(row, exists=exists)
+        clamp = team.column_vectors % (shape.count * shape.team) != 0
+        return common.inner(team.indices(0, clamp=clamp), moved=self._moved)
+
+    @property
+    def _moved(self) -> frozenset[int]:
+        """Numbers of the loops that are rows."""
+        return frozenset(range(len(self.plan.rows)))
+
     # ---------------------------------------------------------------------------------------------------------- reductions
 
-    def _whole_row(self, tile: Tile, early: Sequence[Access]) -> None:
-        """Everything about a row whose columns the team's registers hold; ``early``: what the tile has been told already."""
-        valid = [
+    def _reduce_rows(self, tiles: Sequence[Tile], after_first: Callable[[], None] | None = None) -> None:
+        """All reductions of rows whose columns the team's registers hold.  ``after_first`` follows the first wave."""
+        valid = self._valid()
+        for number, wave in enumerate(self.plan.waves):
+            self._reduce(tiles, wave, [[self._terms(tile, reduction, valid) for reduction in wave] for tile in tiles])
+            if number == 0 and after_first is not None:
+                after_first()
+
+    def _valid(self) -> list[Bool | None]:
+        """Which of the thread's vectors are inside of the row."""
+        return [
             self.team.valid(self.team.column(0, vector), self.team.column_vectors, vector)
             for vector in range(self.shape.count)
         ]
-        for wave in self.plan.waves:
-            terms = [self._terms(tile, reduction, valid) for reduction in wave]
-            self._reduce(tile, wave, terms)
-        self._store_rows(tile)
-        self._store_full(tile, valid, early)
 
     def _terms(self, tile: Tile, reduction: Reduction, valid: Sequence[Bool | None]) -> list[list[Any]]:
         """A thread's partial results of one reduction, one per row that it works on."""
@@ -182,14 +207,18 @@ class RowKernel:
         node = reduction.node
         return [tile.initial(node, position, (0, lane)) for position in range(len(node.outputs))]
 
-    def _reduce(self, tile: Tile, wave: Sequence[Reduction], partial: Sequence[Sequence[list[Any]]]) -> None:
-        """Combine the members' partial results of a wave, and tell the tile the outputs."""
-        total = self._across(self._merge(wave), partial)
-        for reduction, rows in zip(wave, total, strict=True):
-            for lane, values in enumerate(rows):
-                outputs = reduction.finish(values, self._start(tile, reduction, lane))
-                for tensor, value in zip(outputs_of(reduction.node), outputs, strict=True):
-                    tile.set(tensor, (0, lane), value)
+    def _reduce(
+        self, tiles: Sequence[Tile], wave: Sequence[Reduction], partial: Sequence[Sequence[Sequence[list[Any]]]]
+    ) -> None:
+        """Combine the members' partial results of a wave, of all tiles at once, and tell the tiles the outputs."""
+        several = [*wave] * len(tiles)
+        total = iter(self._across(self._merge(several), [part for parts in partial for part in parts]))
+        for tile in tiles:
+            for reduction in wave:
+                for lane, values in enumerate(next(total)):
+                    outputs = reduction.finish(values, self._start(tile, reduction, lane))
+                    for tensor, value in zip(outputs_of(reduction.node), outputs, strict=True):
+                        tile.set(tensor, (0, lane), value)
 
     def _merge(self, wave: Sequence[Reduction]) -> Combine:
         """Combines two lists of scalars: all rows of all reductions of a wave, one after the other."""
@@ -225,28 +254,37 @@ class RowKernel:
                     for tensor in outputs_of(node):
                         tile.at(tensor, (0, lane))
 
-    def _store_rows(self, tile: Tile) -> None:
-        """Results that are the same for all columns."""
-        for tensor in self.plan.results:
-            if tensor not in self.plan.full_results:
-                self._store_row(tile, tensor)
+    def _store_results(self, tiles: Sequence[TileOfRow], early: Sequence[Access], common: Tile | None = None) -> None:
+        """Results of rows whose columns the team's registers hold; ``early``: what their tiles have been told already.
 
-    def _store_row(self, tile: Tile, tensor: Tensor) -> None:
-        first = self.team.member.equals(0) if self.shape.team > 1 else None
-        tile.store(tensor, 0, guards=[first, self.team.row_valid], unguarded=self.team.nest.apart)
-
-    def _store_full(self, tile: Tile, valid: Sequence[Bool | None], early: Sequence[Access]) -> None:
-        """Results that differ from column to column, as many vectors at a time as registers have room for what they read."""
-        late = [access for access in self.plan.result_reads() if access not in early]
-        words = self.shape.vector * sum(max(1, vectors.bytes_of(access.tensor.element) // 4) for access in late)
-        held = self.shape.vector * self.shape.count * max(1, len(early))
-        together = max(1, (self.shape.values_per_thread - held) // max(1, words))
+        What differs from column to column comes as many vectors at a time as registers have room for what it needs; what is
+        the same for all rows is read once, by the tile ``common`` of several.
+        """
+        for tile, row_valid in tiles:
+            self._store_rows(tile, row_valid)
+        plan, shape, valid = self.plan, self.shape, self._valid()
+        late = [access for access in plan.result_reads() if access not in early]
+        words = shape.vector * sum(max(1, vectors.bytes_of(access.tensor.element) // 4) for access in late)
+        held = shape.vector * shape.count * max(1, len(early)) * len(tiles)
+        together = max(1, (shape.values_per_thread - held) // max(1, words))
         for start in range(0, len(valid), together):
             numbers = range(start, min(start + together, len(valid)))
-            tile.preload(late, numbers)
-            for vector in numbers:
-                for tensor in self.plan.full_results:
-                    tile.store(tensor, vector, self._cache, [valid[vector], self.team.row_valid])
+            if common is not None:
+                common.preload([access for access in late if access in plan.column_reads], numbers)
+            for tile, row_valid in tiles:
+                if common is not None:
+                    tile.learn(common, self._moved)
+                tile.preload(late, numbers)
+                for vector in numbers:
+                    for tensor in plan.full_results:
+                        tile.store(tensor, vector, self._cache, [valid[vector], row_valid])
+
+    def _store_rows(self, tile: Tile, row_valid: Bool | None) -> None:
+        """Results that are the same for all columns."""
+        first = self.team.member.equals(0) if self.shape.team > 1 else None
+        for tensor in self.plan.results:
+            if tensor not in self.plan.full_results:
+                tile.store(tensor, 0, guards=[first, row_valid], unguarded=self.team.nest.apart)
 
     def _final_pass(self, tile: Tile) -> None:
         """Results that differ from column to column."""

@@ -1,190 +1,207 @@
-"""Rows that pass through shared memory: blocks stay for many rows, and fetch the next ones while they reduce one.
+"""Rows that pass through shared memory: blocks stay for several rows, and the next ones come while they reduce one.
 
-Every thread copies what it will read itself (``cp.async``), so a row needs no barrier beyond those of its reductions.  What
-is the same for all rows, such as the weights of a norm, is read once and stays in registers.
+Takes a plan whose rows lie in one piece at multiples of 16 bytes, so that the copy engine (``cp.async.bulk``, sm_90) brings
+each with one instruction of one thread; as many are under way as shared memory has room for, whatever the registers hold.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from mlirstack.schedules.cuda.instructions import vectors
-from mlirstack.schedules.cuda.instructions.tensor_core import commit_copies, copy_async, wait_for_copies
+from mlirstack.schedules.cuda.device import Device
+from mlirstack.schedules.cuda.instructions import mbarrier, tma, vectors
+from mlirstack.schedules.cuda.instructions.vectors import Cache
 from mlirstack.schedules.cuda.stream.loops import Access
 from mlirstack.schedules.cuda.stream.row_kernel import RowKernel
 from mlirstack.schedules.cuda.stream.row_plan import RowPlan
-from mlirstack.schedules.cuda.stream.row_team import Shape
 from mlirstack.schedules.cuda.stream.tile import Tile
-from mlirstack.schedules.cuda.values import Int
+from mlirstack.schedules.cuda.values import Bool, Int, Number
 
-_COPY_BYTES = (4, 8, 16)  # what one asynchronous copy may move
+_ALIGNMENT = vectors.ACCESS_BYTES  # of what the copy engine takes: addresses and sizes
 
 
-def can_stay(plan: RowPlan, vector: int) -> bool:
-    """Can the rows of a plan pass through shared memory, in vectors of so many elements?"""
+def can_stay(plan: RowPlan, device: Device) -> bool:
+    """Is each row of every bulk input one piece of memory that begins and ends at multiples of 16 bytes?"""
+    rows = [loop.members[-1] for loop in plan.rows]
     along = plan.loops[plan.lane_loop].members[-1]
-    return plan.along_columns and all(
-        access.strides[along] == 1 and _piece(access, vector) * vectors.bytes_of(access.tensor.element) in _COPY_BYTES
-        for access in plan.full_reads
-    )
+
+    def is_whole(access: Access) -> bool:
+        size = vectors.bytes_of(access.tensor.element)
+        steps = (access.offset, plan.column_count, *(access.strides[row] for row in rows))
+        return access.strides[along] == 1 and all(step * size % _ALIGNMENT == 0 for step in steps)
+
+    is_one_loop = plan.along_columns and len(plan.columns) == 1 and plan.vector() > 1
+    return device.has_tma and is_one_loop and all(is_whole(access) for access in plan.full_reads)
 
 
-def stage_bytes(plan: RowPlan, shape: Shape) -> int:
-    """Shared memory of one row, as far as a block has it."""
-    each = sum(vectors.bytes_of(access.tensor.element) for access in plan.full_reads)
-    return each * shape.vector * shape.count * shape.threads
-
-
-def _piece(access: Access, vector: int) -> int:
-    """Elements of a vector that one copy moves."""
-    return min(vector, vectors.elements_per_access(access.tensor.element))
+def stage_bytes(plan: RowPlan, cluster: int) -> int:
+    """Shared memory of one row, as far as one of so many blocks has it."""
+    return plan.column_count // cluster * sum(vectors.bytes_of(access.tensor.element) for access in plan.full_reads)
 
 
 @dataclass(frozen=True)
-class _Slot:
-    """A place in a stage: ``start`` bytes from its beginning, one piece for each thread."""
+class _Piece:
+    """What one copy brings: ``columns`` from those of ``vector`` of the first thread on, ``start`` bytes into the stage."""
 
     access: Access
     vector: int
-    first_lane: int
-    lanes: int
+    columns: int
     start: int
 
     @property
     def bytes(self) -> int:
-        """Size of one thread's piece."""
-        return self.lanes * vectors.bytes_of(self.access.tensor.element)
+        """Size of the copy."""
+        return self.columns * vectors.bytes_of(self.access.tensor.element)
 
 
 class StayingRows(RowKernel):
-    """The kernel of mode "staying".  Use: make it, then :meth:`write`.
+    """The kernel of mode "staying"; a team is a block or a cluster.  Use: make it, then :meth:`write`.
 
-    Stage s holds rows s, s + stages, … of those that a team has.  The copy of a row goes to the stage that was read in the
-    round before: the reductions in between have waited for what was read there.
+    Stage s holds rows s, s + stages, … of those that a team has; a barrier for each counts the bytes that arrive.  All
+    threads have read a stage when the block has met for the first reduction of its row: then one of them sends for another
+    row.  Where tensors start at odd addresses, every thread reads its elements from memory itself.
     """
 
     def write(self) -> None:
-        """Fetch ``stages - 1`` rows; then, row by row: wait for one, fetch another, reduce, store."""
+        """Row by row: wait for it, reduce, send for another one meanwhile, store."""
         plan, shape, kernel, team = self.plan, self.shape, self.kernel, self.team
-        teams = shape.blocks // shape.cluster * shape.teams
-        assert isinstance(team.row_vectors, int), "rows are counted before the kernel runs"
-        rounds = -(-team.row_vectors // teams)
-        self._is_ragged = team.row_vectors % teams != 0
-        self._slots = self._layout()
-        needed = plan.reads_for(reduction.node for reduction in plan.reductions)
+        early = plan.reads_for(reduction.node for reduction in plan.reductions)
+        early = [access for access in early if access not in plan.full_reads]
+        self._pieces = self._cut()
         with kernel.body():
-            first = team.first_row()
-            self._base = kernel.shared()
-            team.move_to(first, is_ragged=self._is_ragged)
-            fixed = self._fixed()
-            for ahead in range(min(shape.stages - 1, rounds)):
-                self._fetch(fixed, first + ahead * teams, kernel.integer(ahead))
-                commit_copies()
-            for _ in range(rounds, shape.stages - 1):
-                commit_copies()  # an empty group: the counting below stays the same
-            team.meet(shape.stages * self._stage_bytes)
+            self._first = team.first_row()
+            rest = team.row_vectors - self._first
+            self._rounds: Number = shape.rows if team.row_vectors % shape.rows == 0 else rest.minimum(shape.rows)
+            team.move_to(self._first, exists=True)
+            self._common = self._tile(())
+            kept = self._keep()
+            team.meet(self._send_for_first())
 
             def one(number: Int) -> None:
                 team.count_from(number * len(plan.waves))
-                row = first + number * teams
-                wait_for_copies(shape.stages - 2)
-                team.move_to(row, is_ragged=self._is_ragged)
-                tile = self._moved(fixed)
-                self._read(tile, number % shape.stages)
-                later = number + (shape.stages - 1)
-                kernel.when(
-                    later < rounds, lambda: self._fetch(fixed, row + (shape.stages - 1) * teams, later % shape.stages)
-                )
-                commit_copies()
-                team.move_to(row, is_ragged=self._is_ragged)
-                early = [access for access in needed if access not in plan.full_reads]
+                tile = self._tile_of(self._common, self._first + number, exists=True)
+                self._receive(tile, number)
                 tile.preload([*early, *plan.row_reads], range(shape.count))
-                self._whole_row(tile, [*plan.full_reads, *early, *self._kept])
+                self._reduce_rows([tile], lambda: self._send_for_another(number))
+                self._store_results([(tile, None)], [*plan.full_reads, *early, *kept])
 
-            kernel.loop(0, rounds, 1, [], one)
+            kernel.loop(0, self._rounds, 1, [], one)
         self.team.launch(1)
 
-    # ------------------------------------------------------------------------------------------------------------- columns
-
-    def _fixed(self) -> Tile:
-        """What is the same for all rows, read as far as registers have room for it."""
-        tile, shape = self._tile(()), self.shape
+    def _keep(self) -> list[Access]:
+        """Read what is the same for all rows, as far as registers have room for it; what that is."""
+        shape = self.shape
         room = shape.values_per_thread - shape.count * shape.vector * len(self.plan.full_reads)
         kept: list[Access] = []
-        for access in self._same_for_all_rows():
+        for access in self.plan.column_reads:
             words = shape.count * shape.vector * max(1, vectors.bytes_of(access.tensor.element) // 4)
             if words <= room:
                 kept.append(access)
                 room -= words
-        tile.preload(kept, range(shape.count))
-        self._kept = kept
-        return tile
-
-    def _same_for_all_rows(self) -> list[Access]:
-        rows = [member for loop in self.plan.rows for member in loop.members]
-        return [
-            access
-            for access in self.plan.reads
-            if self.plan.has_columns(access) and not any(access.strides[row] for row in rows)
-        ]
-
-    def _moved(self, tile: Tile) -> Tile:
-        """The tile of the row that the team works on now."""
-        shape, team = self.shape, self.team
-        clamp = team.column_vectors % (shape.count * shape.team) != 0
-        return tile.inner(team.indices(0, clamp=clamp), moved=frozenset(range(len(self.plan.rows))))
+        self._common.preload(kept, range(shape.count))
+        return kept
 
     # -------------------------------------------------------------------------------------------------------------- stages
 
+    def _send_for_first(self) -> int:
+        """Make the barriers and send for the first rows; how many bytes of shared memory that takes."""
+        shape, kernel = self.shape, self.kernel
+        self._barriers = kernel.offset(kernel.shared(), shape.stages * self._stage_bytes)
+
+        def start() -> None:
+            for stage in range(shape.stages):
+                mbarrier.initialize_barrier(kernel, self._barrier(kernel.integer(stage)), 1)
+            mbarrier.publish_barriers()
+            for number in range(min(shape.stages, shape.rows)):
+                ahead = kernel.integer(number)
+                kernel.when(self._aligned & (ahead < self._rounds), partial(self._send_for, ahead))
+
+        kernel.when(kernel.thread().equals(0), start)
+        kernel.barrier()
+        return shape.stages * (self._stage_bytes + mbarrier.BARRIER_BYTES)
+
+    def _receive(self, tile: Tile, number: Int) -> None:
+        """Wait for the row of a round and tell the tile what it holds."""
+        reads = [(access, vector) for access in self.plan.full_reads for vector in range(self.shape.count)]
+        starts = [tile.address(access, vector) for access, vector in reads]
+
+        def staged() -> list[list[Any]]:
+            mbarrier.wait(self.kernel, self._barrier(number), number // self.shape.stages & 1)
+            return [self._staged(access, vector, number) for access, vector in reads]
+
+        def direct() -> list[list[Any]]:
+            return [self._direct(access, start) for (access, _), start in zip(reads, starts, strict=True)]
+
+        shapes = [(access.tensor.element, self.shape.vector) for access, _ in reads]
+        found = vectors.either(self.kernel, self._aligned, staged, direct, shapes)
+        for (access, vector), values in zip(reads, found, strict=True):
+            for lane, value in enumerate(values):
+                tile.provide(access, (vector, lane), value)
+
+    def _send_for_another(self, number: Int) -> None:
+        """When all threads have read the row of a round: another one may come to its stage."""
+        later = number + self.shape.stages
+        wanted = self._aligned & (later < self._rounds) & self.kernel.thread().equals(0)
+        self.kernel.when(wanted, partial(self._send_for, later))
+
+    # -------------------------------------------------------------------------------------------------------------- copies
+
+    def _cut(self) -> list[_Piece]:
+        """The copies of a row: one for each input, or one for each of its vectors where the row has a cluster."""
+        shape, pieces, start = self.shape, list[_Piece](), 0
+        for access in self.plan.full_reads:
+            is_shared = shape.cluster > 1
+            columns = shape.threads * shape.vector if is_shared else self.plan.column_count
+            for vector in range(shape.count if is_shared else 1):
+                pieces.append(_Piece(access, vector, columns, start))
+                start += pieces[-1].bytes
+        return pieces
+
+    def _send_for(self, number: Int) -> None:
+        """Let the copy engine bring the row of a round; for the first thread of the block."""
+        kernel, barrier = self.kernel, self._barrier(number)
+        mbarrier.arrive_expecting(kernel, barrier, self._stage_bytes)
+        tile = self._tile_of(self._common, self._first + number, exists=True)
+        for piece in self._pieces:
+            source = tile.address(piece.access, piece.vector)
+            tma.bulk_load(kernel, kernel.offset(self._stage(number), piece.start), source, piece.bytes, barrier)
+
+    def _staged(self, access: Access, vector: int, number: Int) -> list[Any]:
+        """A vector of the thread, from shared memory."""
+        kernel, shape, element = self.kernel, self.shape, access.tensor.element
+        piece = next(p for p in self._pieces if p.access is access and p.vector == (vector if shape.cluster > 1 else 0))
+        column = kernel.thread() if shape.cluster > 1 else self.team.inside(vector)
+        lanes = min(shape.vector, vectors.elements_per_access(element))
+        size = vectors.bytes_of(element)
+        start = kernel.offset(self._stage(number), column * (shape.vector * size) + piece.start)
+        return [
+            value
+            for lane in range(0, shape.vector, lanes)
+            for value in vectors.load(kernel, element, kernel.offset(start, lane * size), lanes, cache=Cache.PINNED)
+        ]
+
+    def _direct(self, access: Access, start: Any) -> list[Any]:
+        """The same from where it comes."""
+        kernel, element = self.kernel, access.tensor.element
+        kind = vectors.storage_type(element)
+        return [vectors.load(kernel, element, kernel.offset(start, lane, kind))[0] for lane in range(self.shape.vector)]
+
     @property
     def _stage_bytes(self) -> int:
-        return stage_bytes(self.plan, self.shape)
+        return stage_bytes(self.plan, self.shape.cluster)
 
-    def _layout(self) -> list[_Slot]:
-        slots, start = [], 0
-        for access in self.plan.full_reads:
-            lanes = _piece(access, self.shape.vector)
-            for vector in range(self.shape.count):
-                for first_lane in range(0, self.shape.vector, lanes):
-                    slot = _Slot(access, vector, first_lane, lanes, start)
-                    slots.append(slot)
-                    start += slot.bytes * self.shape.threads
-        return slots
+    @property
+    def _aligned(self) -> Bool:
+        """Do all tensors start at multiples of 16 bytes?"""
+        aligned = self.team.aligned
+        assert aligned is not None, "rows that are brought are of vectors"
+        return aligned
 
-    def _place(self, slot: _Slot, stage: Int) -> Any:
-        thread = self.kernel.thread()
-        return self.kernel.offset(self._base, stage * self._stage_bytes + (thread * slot.bytes + slot.start))
+    def _stage(self, number: Int) -> Any:
+        stage = number % self.shape.stages
+        return self.kernel.offset(self.kernel.shared(), stage * self._stage_bytes)
 
-    def _fetch(self, fixed: Tile, row: Int, stage: Int) -> None:
-        """Start to copy a row to a stage; element by element where tensors start at odd addresses."""
-        kernel = self.kernel
-        self.team.move_to(row, is_ragged=self._is_ragged)
-        tile = self._moved(fixed)
-        starts = [tile.address(slot.access, slot.vector) for slot in self._slots]
-        pairs = [(slot, start, self._place(slot, stage)) for slot, start in zip(self._slots, starts, strict=True)]
-
-        def source(slot: _Slot, start: Any, lane: int = 0) -> Any:
-            return kernel.offset(start, slot.first_lane + lane, vectors.storage_type(slot.access.tensor.element))
-
-        def whole() -> None:
-            for slot, start, target in pairs:
-                copy_async(kernel, target, source(slot, start), slot.bytes)
-
-        def single() -> None:
-            for slot, start, target in pairs:
-                element = slot.access.tensor.element
-                values = [vectors.load(kernel, element, source(slot, start, lane))[0] for lane in range(slot.lanes)]
-                vectors.store(kernel, values, target)
-
-        if self.team.aligned is None:
-            whole()
-        else:
-            kernel.either(self.team.aligned, whole, single)
-
-    def _read(self, tile: Tile, stage: Int) -> None:
-        """Tell the tile what a stage holds."""
-        for slot in self._slots:
-            values = vectors.load(self.kernel, slot.access.tensor.element, self._place(slot, stage), slot.lanes)
-            for lane, value in enumerate(values):
-                tile.provide(slot.access, (slot.vector, slot.first_lane + lane), value)
+    def _barrier(self, number: Int) -> Any:
+        return self.kernel.offset(self._barriers, number % self.shape.stages * mbarrier.BARRIER_BYTES)

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
-from mlirstack.schedules.cuda.extent import Size, is_multiple
 from mlirstack.schedules.cuda.graph import KernelGraph, Node, Tensor
 from mlirstack.schedules.cuda.instructions import vectors
 from mlirstack.schedules.cuda.stream.bindings import has_plain_bodies, is_computable
@@ -47,13 +46,8 @@ class RowPlan:
 
     @property
     def row_count(self) -> int:
-        """Number of rows, at most."""
+        """Number of rows."""
         return prod(loop.size for loop in self.rows)
-
-    @property
-    def row_points(self) -> Size:
-        """Number of rows, as it is at run time."""
-        return self.space.points(self.rows)
 
     @property
     def column_count(self) -> int:
@@ -112,7 +106,7 @@ class RowPlan:
         """Elements of a vector: 16 bytes of the bulk, fewer where rows do not start at such multiples."""
         most = vectors.elements_per_access(self.bulk.tensor.element)
         limit = vector_limit(self.loops, self.lane_loop, self.accesses, most)
-        while not is_multiple(self.space.points([self.loops[self.lane_loop]]), limit):
+        while self.loops[self.lane_loop].size % limit:
             limit //= 2
         return limit
 
@@ -163,6 +157,12 @@ class RowPlan:
         return self.reads_for(tensor.producer for tensor in self.full_results if tensor.producer is not None)
 
     @property
+    def column_reads(self) -> list[Access]:
+        """Inputs that are the same for all rows and differ from column to column, such as the weights of a norm."""
+        rows = [member for loop in self.rows for member in loop.members]
+        return [access for access in self.reads if self.has_columns(access) and not any(access.strides[row] for row in rows)]
+
+    @property
     def row_reads(self) -> list[Access]:
         """Inputs that are the same for all columns."""
         return [access for access in self.reads if not self.has_columns(access)]
@@ -170,12 +170,7 @@ class RowPlan:
     @property
     def can_split(self) -> bool:
         """Can several blocks share the columns of a row: one pass, and nothing of the size of the input to write?"""
-        return len(self.waves) == 1 and not self.full_results and not self.varies
-
-    @property
-    def varies(self) -> bool:
-        """Is the number of rows known at run time only?"""
-        return self.space.extent is not None
+        return len(self.waves) == 1 and not self.full_results
 
 
 def row_plan(graph: KernelGraph) -> RowPlan | None:
@@ -204,8 +199,6 @@ def row_plan(graph: KernelGraph) -> RowPlan | None:
     rows = collapse(space.sizes, [loop for loop in order if loop not in space.reduced], accesses)
     columns = collapse(space.sizes, [loop for loop in order if loop in space.reduced], accesses)
     if not columns or any(space.loops_of(tensor) & space.reduced for node in nodes for tensor in outputs_of(node)):
-        return None
-    if not space.is_outermost_varying(rows):
         return None
     kept = [reduction for reduction in reductions if reduction is not None]
     return RowPlan(graph, space, tuple(rows), tuple(columns), tuple(kept), tuple(reads), tuple(results), bulk)

@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mlirstack.schedules.cuda.extent import ceil_div, is_multiple, times
 from mlirstack.schedules.cuda.instructions import shared_memory, vectors
 from mlirstack.schedules.cuda.instructions.reduce import WARP, BlockReducer, ClusterReducer, Combine, across_lanes
 from mlirstack.schedules.cuda.kernel import Kernel
@@ -32,8 +31,9 @@ class Shape:
 
     ``threads`` of a block, ``team`` members of a team, ``vector`` elements of a vector, ``count`` vectors that a thread has
     in flight, ``splits`` blocks that share the columns of a row by way of memory, ``cluster`` blocks that share a team;
-    ``stream``: past the caches.  Where blocks stay for several rows, ``blocks`` of them do, with room for ``stages`` rows
-    each in shared memory, so many that a multiprocessor has ``together``.
+    ``stream``: past the caches; ``past_l1``: past the L1 cache, which then keeps weights of the columns.  A team has
+    ``rows``: all at once in registers, or, where blocks stay, one after the other with room for ``stages`` of them in shared
+    memory.  A multiprocessor has ``together`` blocks, or as many as fit.
     """
 
     threads: int
@@ -44,8 +44,9 @@ class Shape:
     cluster: int = 1
     stream: bool = False
     stages: int = 1
-    blocks: int = 0
+    rows: int = 1
     together: int = 0
+    past_l1: bool = False
 
     @property
     def teams(self) -> int:
@@ -80,7 +81,7 @@ class RowTeam:
         self.bindings = Bindings(self.kernel, plan.graph, (access.tensor for access in accesses), plan.results)
         self.row_lanes = 1 if plan.along_columns else shape.vector
         self.column_lanes = shape.vector if plan.along_columns else 1
-        self.row_vectors = ceil_div(plan.row_points, self.row_lanes)
+        self.row_vectors = plan.row_count // self.row_lanes
         self.column_vectors = plan.column_count // self.column_lanes
         apart = frozenset(range(len(plan.rows), len(plan.loops)))
         self.nest = Nest(plan.space, plan.loops, plan.lane_loop, shape.vector, apart)
@@ -88,13 +89,17 @@ class RowTeam:
         self._number: Number = 0  # of the next reduction
         self._scratch = 0  # where the reducer's shared memory starts
         self._scalars = self.row_lanes * max(sum(len(reduction.types) for reduction in wave) for wave in plan.waves)
+        self._scalars *= shape.rows if shape.stages == 1 else 1  # reduced together
 
     def place(self) -> None:
         """Which row (or vector of rows) and which columns this thread has."""
-        self.move_to(self.first_row(), is_ragged=not is_multiple(self.row_vectors, self.shape.teams))
+        self.move_to(self.first_row())
 
     def first_row(self) -> Int:
-        """The row that the number of the block gives this thread's team; says which columns it has, too."""
+        """The first row that the number of the block gives this thread's team; says which columns it has, too.
+
+        The next rows of the team are ``shape.teams`` apart.
+        """
         kernel, shape = self.kernel, self.shape
         thread = kernel.thread()
         if self.plan.along_columns:
@@ -105,16 +110,17 @@ class RowTeam:
         if shape.cluster > 1:
             block, self.member = block // shape.cluster, thread + shared_memory.block_in_cluster(kernel) * shape.threads
         self.aligned = self._alignment()
-        return block if shape.teams == 1 else block * shape.teams + team
+        each = shape.teams * shape.rows
+        start = block if each == 1 else block * each
+        return start if shape.teams == 1 else start + team
 
-    def move_to(self, row: Int, *, is_ragged: bool) -> None:
-        """Work on ``row`` from now on.  ``is_ragged``: there may be no such row; then this is the last one, and nothing may
-        be stored."""
+    def move_to(self, row: Int, *, exists: bool = False) -> None:
+        """Work on ``row`` from now on.  If there is no such row (which ``exists`` rules out), this is the last one, and
+        nothing may be stored."""
         self.row_valid: Bool | None = None
-        if is_ragged:
-            count = self.kernel.number(self.row_vectors)
-            self.row_valid = row < count
-            row = row.minimum(count - 1)
+        if not exists and self.row_vectors % (self.shape.teams * self.shape.rows):
+            self.row_valid = row < self.row_vectors
+            row = row.minimum(self.row_vectors - 1)
         self.row = self.wide(row)
         sizes = [loop.size for loop in self.plan.rows]
         self.row_indices = self._split(self.row, sizes, self.row_lanes)
@@ -152,17 +158,20 @@ class RowTeam:
         )
 
     def indices(self, base: Number, *, clamp: bool) -> Callable[[int], Sequence[Int]]:
-        """Indices of the nest's loops, of a thread's vectors counted from ``base``."""
-        sizes = [loop.size for loop in self.plan.columns]
+        """Indices of the nest's loops, of a thread's vectors counted from ``base``, in the present row."""
+        sizes, row = [loop.size for loop in self.plan.columns], self.row_indices
 
         def at(vector: int) -> Sequence[Int]:
-            column = self.column(base, vector)
-            is_inside = isinstance(base, int) and base + (vector + 1) * self.shape.team <= self.column_vectors
-            if clamp and not is_inside:
-                column = column.minimum(self.column_vectors - 1)
-            return [*self.row_indices, *self._split(column, sizes, self.column_lanes)]
+            column = self.inside(vector, base) if clamp else self.column(base, vector)
+            return [*row, *self._split(column, sizes, self.column_lanes)]
 
         return at
+
+    def inside(self, vector: int, base: Number = 0) -> Int:
+        """As :meth:`column`; the last vector of the row in the place of those beyond it."""
+        column = self.column(base, vector)
+        is_inside = isinstance(base, int) and base + (vector + 1) * self.shape.team <= self.column_vectors
+        return column if is_inside else column.minimum(self.column_vectors - 1)
 
     def valid(self, column: Int, end: Number, vector: int) -> Bool | None:
         """Is the thread's column vector below ``end``?  None where all threads' are."""
@@ -182,13 +191,13 @@ class RowTeam:
         return number.wide() if self.plan.is_large else number
 
     def launch(self, splits: int) -> None:
-        """Launch with a team for all rows, or the blocks that stay, and ``splits`` times as many blocks."""
+        """Launch with teams for all rows, and ``splits`` times as many blocks."""
         shape, shared = self.shape, self._scratch
         if not self.plan.along_columns and shape.team > 1:
             shared += shape.threads * 8 * self._scalars
         elif self._reducer is not None:
             shared += self._reducer.scratch_bytes(shape.threads, self._scalars)
-        blocks = shape.blocks or times(ceil_div(self.row_vectors, shape.teams), shape.cluster)
+        blocks = -(-self.row_vectors // (shape.teams * shape.rows)) * shape.cluster
         self.kernel.launch((blocks, splits), shared_bytes=shared)
 
     def combine(self, values: list[Any], merge: Combine) -> list[Any]:
