@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from mlirstack.schedules.cuda.device import Device
+from mlirstack.schedules.cuda.extent import is_multiple
 from mlirstack.schedules.cuda.instructions import mbarrier, tma, vectors
 from mlirstack.schedules.cuda.instructions.vectors import Cache
 from mlirstack.schedules.cuda.stream.loops import Access
@@ -72,8 +73,8 @@ class StayingRows(RowKernel):
         self._pieces = self._cut()
         with kernel.body():
             self._first = team.first_row()
-            rest = team.row_vectors - self._first
-            self._rounds: Number = shape.rows if team.row_vectors % shape.rows == 0 else rest.minimum(shape.rows)
+            rest = kernel.number(team.row_vectors) - self._first
+            self._rounds: Number = shape.rows if is_multiple(team.row_vectors, shape.rows) else rest.minimum(shape.rows)
             team.move_to(self._first, exists=True)
             self._common = self._tile(())
             kept = self._keep()

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
+from mlirstack.schedules.cuda.extent import Size, is_multiple
 from mlirstack.schedules.cuda.graph import KernelGraph, Node, Tensor
 from mlirstack.schedules.cuda.instructions import vectors
 from mlirstack.schedules.cuda.stream.bindings import has_plain_bodies, is_computable
@@ -46,8 +47,13 @@ class RowPlan:
 
     @property
     def row_count(self) -> int:
-        """Number of rows."""
+        """Number of rows, at most."""
         return prod(loop.size for loop in self.rows)
+
+    @property
+    def row_points(self) -> Size:
+        """Number of rows, as it is at run time."""
+        return self.space.points(self.rows)
 
     @property
     def column_count(self) -> int:
@@ -106,7 +112,7 @@ class RowPlan:
         """Elements of a vector: 16 bytes of the bulk, fewer where rows do not start at such multiples."""
         most = vectors.elements_per_access(self.bulk.tensor.element)
         limit = vector_limit(self.loops, self.lane_loop, self.accesses, most)
-        while self.loops[self.lane_loop].size % limit:
+        while not is_multiple(self.space.points([self.loops[self.lane_loop]]), limit):
             limit //= 2
         return limit
 
@@ -170,7 +176,12 @@ class RowPlan:
     @property
     def can_split(self) -> bool:
         """Can several blocks share the columns of a row: one pass, and nothing of the size of the input to write?"""
-        return len(self.waves) == 1 and not self.full_results
+        return len(self.waves) == 1 and not self.full_results and not self.varies
+
+    @property
+    def varies(self) -> bool:
+        """Is the number of rows known at run time only?"""
+        return self.space.extent is not None
 
 
 def row_plan(graph: KernelGraph) -> RowPlan | None:
@@ -199,6 +210,8 @@ def row_plan(graph: KernelGraph) -> RowPlan | None:
     rows = collapse(space.sizes, [loop for loop in order if loop not in space.reduced], accesses)
     columns = collapse(space.sizes, [loop for loop in order if loop in space.reduced], accesses)
     if not columns or any(space.loops_of(tensor) & space.reduced for node in nodes for tensor in outputs_of(node)):
+        return None
+    if not space.is_outermost_varying(rows):
         return None
     kept = [reduction for reduction in reductions if reduction is not None]
     return RowPlan(graph, space, tuple(rows), tuple(columns), tuple(kept), tuple(reads), tuple(results), bulk)

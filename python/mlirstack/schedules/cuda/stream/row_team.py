@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from mlirstack.schedules.cuda.extent import ceil_div, is_multiple, times
 from mlirstack.schedules.cuda.instructions import shared_memory, vectors
 from mlirstack.schedules.cuda.instructions.reduce import WARP, BlockReducer, ClusterReducer, Combine, across_lanes
 from mlirstack.schedules.cuda.kernel import Kernel
@@ -81,7 +82,7 @@ class RowTeam:
         self.bindings = Bindings(self.kernel, plan.graph, (access.tensor for access in accesses), plan.results)
         self.row_lanes = 1 if plan.along_columns else shape.vector
         self.column_lanes = shape.vector if plan.along_columns else 1
-        self.row_vectors = plan.row_count // self.row_lanes
+        self.row_vectors = ceil_div(plan.row_points, self.row_lanes)
         self.column_vectors = plan.column_count // self.column_lanes
         apart = frozenset(range(len(plan.rows), len(plan.loops)))
         self.nest = Nest(plan.space, plan.loops, plan.lane_loop, shape.vector, apart)
@@ -118,9 +119,10 @@ class RowTeam:
         """Work on ``row`` from now on.  If there is no such row (which ``exists`` rules out), this is the last one, and
         nothing may be stored."""
         self.row_valid: Bool | None = None
-        if not exists and self.row_vectors % (self.shape.teams * self.shape.rows):
-            self.row_valid = row < self.row_vectors
-            row = row.minimum(self.row_vectors - 1)
+        if not exists and not is_multiple(self.row_vectors, self.shape.teams * self.shape.rows):
+            count = self.kernel.number(self.row_vectors)
+            self.row_valid = row < count
+            row = row.minimum(count - 1)
         self.row = self.wide(row)
         sizes = [loop.size for loop in self.plan.rows]
         self.row_indices = self._split(self.row, sizes, self.row_lanes)
@@ -197,7 +199,7 @@ class RowTeam:
             shared += shape.threads * 8 * self._scalars
         elif self._reducer is not None:
             shared += self._reducer.scratch_bytes(shape.threads, self._scalars)
-        blocks = -(-self.row_vectors // (shape.teams * shape.rows)) * shape.cluster
+        blocks = times(ceil_div(self.row_vectors, shape.teams * shape.rows), shape.cluster)
         self.kernel.launch((blocks, splits), shared_bytes=shared)
 
     def combine(self, values: list[Any], merge: Combine) -> list[Any]:

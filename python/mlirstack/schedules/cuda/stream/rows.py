@@ -26,6 +26,7 @@ class Rows:
 
     name = SCHEDULE
     kernel_class = kernels.REDUCTION
+    takes_extents = True
 
     def claim(self, operations: Sequence[Any], device: Device) -> list[list[Any]]:
         """Groups of ops that this emitter takes; see :mod:`.row_claim`."""
