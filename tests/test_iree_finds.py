@@ -122,6 +122,26 @@ def test_scatters_write_to_slices_of_arguments() -> None:
     assert torch.equal(x, before)
 
 
+def test_what_is_computed_from_nothing_is_written_to_by_several() -> None:
+    """IREE kept one computation of the places for two sorts, and for whoever else reads them."""
+
+    def counted(kind: torch.dtype) -> Tensor:
+        return torch.arange(20).reshape(4, 5).to(kind)
+
+    programs = {
+        "up": lambda x, i: x.argsort(0),
+        "down": lambda x, i: x.argsort(0, descending=True),
+        "places": lambda x, i: torch.arange(4)[:, None].expand(4, 5) + 0,
+        "greatest": lambda x, i: x.topk(2, 0).indices,
+        "written": lambda x, i: counted(torch.int64).index_fill(1, i, 7),
+        "written again": lambda x, i: counted(torch.int64).index_fill(1, i, 9),
+        "unwritten": lambda x, i: counted(torch.int64),
+        "half": lambda x, i: counted(torch.bfloat16).index_fill(1, i, 0.5) + counted(torch.bfloat16).index_fill(0, i, 2.5),
+    }
+    x = torch.randn(4, 5, generator=torch.Generator().manual_seed(0))
+    assert_as_eager(programs, x, torch.tensor([3, 1]), target="iree-cpu")
+
+
 class Accumulated(nn.Module):
     """Rows of a table that is computed from weights, some of them added to others."""
 

@@ -21,6 +21,7 @@ from mlirstack.passes.iree.arguments import (
 )
 from mlirstack.passes.iree.compiler import ENCODER_FILE, PHASES, CompilerRun, linked_files, run_compiler, source_of
 from mlirstack.passes.iree.constants import hold_constant_addends
+from mlirstack.passes.iree.destinations import own_written_values
 from mlirstack.passes.iree.gathers import hold_gathered_values
 from mlirstack.passes.iree.late_checks import checks_to_results
 from mlirstack.passes.iree.packed import PackedModule, strings_of
@@ -117,6 +118,7 @@ class IreePhase(Translation):
         if self.fenced:
             checks_to_results(module)
             pass_results(module)
+        own_written_values(module)
         hold_shared_results(module)
         hold_gathered_values(module)
         hold_constant_addends(module)

@@ -15,12 +15,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from mlirstack.bindings import ir
-from mlirstack.ir.ops import functions, walk
+from mlirstack.ir.ops import functions
 from mlirstack.passes.iree.executables import dynamic_sizes
+from mlirstack.passes.regions import external_values
 from mlirstack.schedules.linalg_ops import LinalgOp, Operand, linalg_op
 
 _EXPAND, _COLLAPSE = "tensor.expand_shape", "tensor.collapse_shape"
-_RESHAPES = (_EXPAND, _COLLAPSE)
+RESHAPES = (_EXPAND, _COLLAPSE)
 
 _INSERTIONS = ("tensor.insert", "tensor.insert_slice")
 _DESTINATION_LAST = ("linalg.", "tm_tensor.")
@@ -49,7 +50,7 @@ def hold(value: Any) -> None:
     IREE takes nothing behind a barrier for constant, and would let it be written: what is computed from weights alone stays
     as it is where an op, as a scatter, writes to it in place.
     """
-    if any(map(_is_written, value.uses)) and not _varies(value):
+    if any(map(is_written, value.uses)) and not varies(value):
         return
     op = value.owner.operation
     value.context.allow_unregistered_dialects = True
@@ -62,7 +63,7 @@ def hold(value: Any) -> None:
     value.replace_all_uses_except(held, [barrier, *(size.owner.operation for size in sizes)])
 
 
-def _varies(value: Any) -> bool:
+def varies(value: Any) -> bool:
     """Is it computed from an argument of the function?"""
     queue, seen = [value], {value}
     while queue:
@@ -71,17 +72,17 @@ def _varies(value: Any) -> bool:
             if owner.owner.operation.name == "func.func":
                 return True
             continue
-        read = {operand for op in walk(owner.operation) for operand in op.operands} - seen
+        read = set(external_values(owner.operation)) - seen
         seen |= read
         queue += read
     return False
 
 
-def _is_written(use: Any) -> bool:
+def is_written(use: Any) -> bool:
     """Is it the operand that an op writes its result to, as it is or reshaped?"""
     op = use.owner.operation
-    if op.name in _RESHAPES:
-        return any(_is_written(further) for further in op.results[0].uses)
+    if op.name in RESHAPES:
+        return any(is_written(further) for further in op.results[0].uses)
     if op.name in _INSERTIONS:
         return bool(use.operand_number == 1)
     return op.name.startswith(_DESTINATION_LAST) and use.operand_number >= len(op.operands) - len(op.results)
@@ -99,7 +100,7 @@ def _shared(ops: Sequence[Any]) -> list[Any]:
             held |= dict.fromkeys((*again, *(value for value in _read_with_steps(found) if value in place)))
             behind.difference_update(again)
         reduces = found is not None and bool(found.reductions)
-        is_fused = found is not None or op.name in _RESHAPES
+        is_fused = found is not None or op.name in RESHAPES
         if reduces or (is_fused and any(value in behind for value in op.operands)):
             behind.update(op.results)
     return list(held)
@@ -138,7 +139,7 @@ def _sources(value: Any, reading: _Reading) -> Iterator[tuple[Any, _Reading]]:
     """What is fused with the op behind ``value``, and where that op reads it for the part that is read at ``reading``."""
     op = value.owner.operation
     found = linalg_op(op)
-    if op.name in _RESHAPES:
+    if op.name in RESHAPES:
         yield op.operands[0], _through_reshape(op, reading)
     elif found is not None and not found.reductions:
         written = found.outputs[list(op.results).index(value)]

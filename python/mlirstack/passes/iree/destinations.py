@@ -1,0 +1,68 @@
+"""Destinations of their own for ops that write in place to what is computed from nothing, as the places of a sort.
+
+IREE 3.13 computes such a value once for each op that writes to it or reads it, finds that these computations are alike, and
+keeps one of them: two sorts then sort the same places, and who reads them finds them sorted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+from typing import Any
+
+from mlirstack.bindings import dialect, ir
+from mlirstack.ir.ops import walk
+from mlirstack.passes.functions import defining_op
+from mlirstack.passes.iree.executables import dynamic_sizes
+from mlirstack.passes.iree.readings import RESHAPES, is_written, varies
+from mlirstack.schedules.linalg_ops import linalg_op
+
+
+def own_written_values(module: Any) -> None:
+    """Before: an op writes to what an elementwise op computes from nothing.  After: to a copy that nothing else is like, for
+    it depends on a number of which IREE knows nothing::
+
+        %places = generic { index 0 }          →      %places = generic { index 0 }
+        tm_tensor.sort outs(%x, %places)              %unknown = util.optimization_barrier 3
+                                                      %own = generic ins(%places) { %in xor %unknown xor 3 }
+                                                      tm_tensor.sort outs(%x, %own)
+    """
+    numbers = count(1)
+    values = [value for op in walk(module) for value in op.results if _is_computed(value) and not varies(value)]
+    written = [(value, use) for value in values for use in value.uses if use.owner.name not in RESHAPES and is_written(use)]
+    for value, use in written:
+        use.owner.operands[use.operand_number] = _own(value, use.owner, numbers)
+
+
+def _is_computed(value: Any) -> bool:
+    """Does an elementwise op give it, as it is or reshaped?  Fills of one number are written as they are needed."""
+    op = defining_op(value)
+    if op is not None and op.name in RESHAPES:
+        return _is_computed(op.operands[0])
+    if op is None or op.name == "linalg.fill":
+        return False
+    found = linalg_op(op)
+    return found is not None and not found.reductions and not isinstance(value.type.element_type, ir.ComplexType)
+
+
+def _own(value: Any, user: Any, numbers: Iterator[int]) -> Any:
+    """A copy of ``value`` before ``user``."""
+    arith, linalg, tensor = dialect("arith"), dialect("linalg"), dialect("tensor")
+    kind = ir.RankedTensorType(value.type)
+    element, bits = kind.element_type, ir.IntegerType.get_signless(kind.element_type.width, value.context)
+    number = next(numbers) % 2**bits.width
+    value.context.allow_unregistered_dialects = True
+    with ir.InsertionPoint(user), user.location:
+        known = arith.constant(bits, number)
+        # The same barrier twice is one to IREE: what passes it differs from op to op.
+        unknown = ir.Operation.create("util.optimization_barrier", results=[bits], operands=[known]).result
+        empty = tensor.EmptyOp.build_generic([kind], dynamic_sizes(value)).result
+        identity = ir.AffineMapAttr.get(ir.AffineMap.get_identity(kind.rank))
+        parallel = ir.ArrayAttr.get([ir.Attribute.parse("#linalg.iterator_type<parallel>")] * kind.rank)
+        copy = linalg.GenericOp([kind], [value], [empty], ir.ArrayAttr.get([identity] * 2), parallel)
+        block = copy.regions[0].blocks.append(element, element)
+        with ir.InsertionPoint(block):
+            held = block.arguments[0] if element == bits else arith.bitcast(bits, block.arguments[0])
+            same = arith.xori(arith.xori(held, unknown), known)
+            linalg.YieldOp([same if element == bits else arith.bitcast(element, same)])
+    return copy.results[0]
