@@ -195,8 +195,8 @@ def _staying(plan: RowPlan, shape: Shape, device: Device) -> list[Shape]:
         if count * shape.vector * len(plan.full_reads) > one.values_per_thread or room < 2 or threads * together < 512:
             continue
         rounds = -(-plan.row_count // (device.blocks_at_once(cluster) * together // cluster))
-        each = (rounds,) if together == 1 else (8, 4)
-        found += [replace(one, stages=min(room, 4), rows=rows) for rows in each if 4 <= rows <= rounds]
+        each = (rounds,) if together == 1 or rounds < 4 else (8, 4) if rounds >= 8 else (rounds, 2)
+        found += [replace(one, stages=min(room, 4, rows), rows=rows) for rows in each if rows >= 2]
     return sorted(found, key=lambda s: (s.cluster, -s.rows))[:12]
 
 
