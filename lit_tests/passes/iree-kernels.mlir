@@ -28,12 +28,13 @@
 // MAPS:        nvvm.tensormap.replace field = global_address
 // MAPS:        nvvm.tensormap.replace field = swizzle_mode, new_value = #nvvm.tensormap_swizzle_mode<b128>
 // MAPS:        "tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned [$0], [$1], 128;"
-// MAPS:        nvvm.fence.proxy {kind = #nvvm.proxy_kind<async.shared>
+// MAPS-NOT:    nvvm.fence.proxy {kind
 // MAPS:        gpu.barrier
 // MAPS:        nvvm.fence.proxy.acquire
 // MAPS:        nvvm.cp.async.bulk.tensor
 // MAPS:      func.func private @kernel(
 // MAPS:        memref.alloc() : memref<512xi8>
+// MAPS:        dynamic_shared_memory_size
 // MAPS-NOT:    mlirstack.tensor_map
 
 module attributes {gpu.container_module} {

@@ -27,13 +27,17 @@ def set_parameters(kernel: Any) -> None:
     kernel.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(kinds, []))
 
 
-def relaunch(launch: Any, arguments: Sequence[Any]) -> Any:
-    """The same launch with other arguments for its kernel, in its place."""
+def relaunch(launch: Any, arguments: Sequence[Any], shared: int | None = None) -> Any:
+    """The same launch with other arguments for its kernel, in its place; ``shared``: bytes of dynamic shared memory, if
+    they change."""
     operands = read_launch(launch)
     with ir.InsertionPoint(launch), launch.location:
+        given = operands.shared
+        if shared is not None:
+            given = dialect("arith").ConstantOp(ir.IntegerType.get_signless(32), shared).result
         fresh = dialect("gpu").LaunchFuncOp(
             ir.SymbolRefAttr(launch.attributes["kernel"]).value, operands.grid, operands.block, list(arguments),
-            dynamic_shared_memory_size=operands.shared,
+            dynamic_shared_memory_size=given,
         )  # fmt: skip
     launch.erase()
     return fresh.operation

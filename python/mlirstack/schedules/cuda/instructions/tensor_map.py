@@ -24,12 +24,12 @@ def write_maps(
     layouts: Sequence[TensorMapLayout],
     addresses: Sequence[Any],
     targets: Sequence[Any],
-    slot: int = 0,
+    staging: int = 0,
 ) -> None:
     """By one whole warp: the maps of ``layouts`` over the memory at ``addresses``, to ``targets`` in global memory (pointers
-    to 128 bytes each).  On the way they lie in the dynamic shared memory, from the map's place number ``slot`` on."""
+    to 128 bytes each).  On the way they lie in the dynamic shared memory, from byte ``staging`` on, a multiple of 128."""
     thread = kernel.thread()
-    staged = [kernel.offset(kernel.shared(), (slot + number) * MAP_BYTES) for number in range(len(layouts))]
+    staged = [kernel.offset(kernel.shared(), staging + number * MAP_BYTES) for number in range(len(layouts))]
     for place in staged:
         kernel.store(kernel.integer(0), kernel.offset(place, thread % WARP * (MAP_BYTES // WARP)), alignment=4)
     _converge(kernel)
