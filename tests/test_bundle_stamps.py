@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 import threading
+import time
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -16,7 +18,7 @@ import mlirstack as ms
 from mlirstack.bundle import files as bundle_files
 from mlirstack.bundle import stamps
 from mlirstack.bundle.files import file_problems
-from mlirstack.bundle.manifest import GOLDEN, MANIFEST, PARAMETERS, read_manifest
+from mlirstack.bundle.manifest import GOLDEN, MANIFEST, PACKED, PARAMETERS, read_manifest
 from mlirstack.bundle.verify import verify
 from mlirstack.errors import BundleError
 
@@ -35,7 +37,8 @@ def copy(built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy whose data is large and was not just written, and an empty cache."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(bundle_files, "STAMPED_FROM", 0)
-    monkeypatch.setattr(stamps, "SETTLED", 0.0)
+    for ticks in ("FINE", "COARSE"):
+        monkeypatch.setattr(stamps, ticks, 0.0)
     return Path(shutil.copytree(built, tmp_path / "copy"))
 
 
@@ -67,6 +70,15 @@ def test_data_is_hashed_once_and_code_every_time(copy: Path, hashed: Counter[str
     moved = copy.rename(copy.with_name("moved"))  # still the same files
     ms.load(moved)
     assert hashed[PARAMETERS] == 2
+
+
+def test_what_is_built_here_is_loaded_without_hashing_it(tmp_path: Path, copy: Path, hashed: Counter[str]) -> None:
+    model = nn.Linear(64, 32)
+    report = ms.build(model, (torch.randn(16, 64),), targets=["cpu"], path=tmp_path / "net", settings={"prepack": "true"})
+    assert report.manifest.data == {PARAMETERS, GOLDEN, f"cpu/{PACKED}"}
+    hashed.clear()
+    ms.load(tmp_path / "net")
+    assert hashed == {"main.o": 1, "main.ll": 1}
 
 
 def flip(file: Path, position: int = 500) -> None:
@@ -130,10 +142,42 @@ def test_files_that_have_just_changed_get_no_stamp(
     copy: Path, hashed: Counter[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They could change again within one tick of the file system's clock."""
-    monkeypatch.setattr(stamps, "SETTLED", 3600.0)
-    ms.load(copy)
-    ms.load(copy)
-    assert hashed[PARAMETERS] == 2 and not kept(copy)
+    monkeypatch.setattr(stamps, "FINE", 3600.0)
+    monkeypatch.setattr(stamps, "COARSE", 7200.0)
+    for count in (1, 2):
+        ms.load(copy)
+        assert hashed[PARAMETERS] == count and not kept(copy)
+
+
+@pytest.mark.parametrize(
+    ("changed_ns", "age_s", "settled"),
+    [
+        (123_456_789, 0.05, False),
+        (123_456_789, 0.2, True),
+        (0, 0.2, False),
+        (0, 1.9, False),
+        (0, 2.1, True),
+        (500_000_000, 1, False),
+    ],
+)
+def test_how_long_a_file_must_be_as_it_is(
+    monkeypatch: pytest.MonkeyPatch, changed_ns: int, age_s: float, settled: bool
+) -> None:
+    """A tenth of a second where times have nanoseconds, two seconds where they may be as coarse as that."""
+    changed = 1_800_000_000 * 10**9 + changed_ns
+    found = SimpleNamespace(
+        st_dev=1,
+        st_ino=2,
+        st_size=3,
+        st_mtime_ns=changed,
+        st_ctime_ns=changed,
+        st_mtime=changed / 1e9,
+        st_ctime=changed / 1e9,
+    )
+    monkeypatch.setattr(Path, "stat", lambda path: found)
+    monkeypatch.setattr(time, "time", lambda: changed / 1e9 + age_s)
+    state = stamps.FileState.of(Path("file"))
+    assert state == stamps.FileState((1, 2, 3, changed, changed), settled)
 
 
 def test_a_file_that_changes_while_it_is_hashed_gets_no_stamp(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:

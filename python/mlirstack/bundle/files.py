@@ -87,8 +87,7 @@ def file_problems(
     """
     found = {name: _size_problem(path / name, entry) for name, entry in manifest.files.items()}
     asked = {name: entry for name, entry in manifest.files.items() if found[name] is None and name not in unread}
-    stamped = {name for name in asked if name in manifest.data and asked[name].size >= STAMPED_FROM}
-    before = {name: state for name in stamped if (state := FileState.of(path / name))}
+    before = {name: state for name in _stamped(manifest) & asked.keys() if (state := FileState.of(path / name))}
     known = set() if afresh else {name for name, state in before.items() if is_known(state, asked[name].sha256)}
     parts = [(name, *part) for name, entry in asked.items() if name not in known for part in entry.parts()]
     with _hashing() as pool:
@@ -99,6 +98,19 @@ def file_problems(
         if found[name] is None:
             remember(path / name, before[name], asked[name].sha256)
     return [FileProblem(name, reason) for name, reason in found.items() if reason]
+
+
+def stamp(path: Path, manifest: Manifest) -> None:
+    """Stamp what has just been written and hashed: to load it does not hash it again."""
+    for name in _stamped(manifest):
+        state = FileState.of(path / name)
+        if state:
+            remember(path / name, state, manifest.files[name].sha256)
+
+
+def _stamped(manifest: Manifest) -> set[str]:
+    """The files that are hashed once for each state of theirs."""
+    return {name for name, entry in manifest.files.items() if name in manifest.data and entry.size >= STAMPED_FROM}
 
 
 def sha256(path: Path, first: int = 0, size: int | None = None) -> str:

@@ -14,26 +14,27 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-SETTLED = 2.0  # seconds; a file that changed later than that may change again without new times, where these are coarse
+COARSE, FINE = 2.0, 0.1  # seconds; how long a file must be as it is: clocks of file systems tick every 2 s, or 10 ms
 KEPT = 180 * 86400.0  # seconds that a stamp is kept without being used
 
 
 @dataclass(frozen=True)
 class FileState:
-    """One state of a file; ``changed`` is when it came about, in seconds of the system's clock."""
+    """One state of a file.  One that is not ``settled`` may still become another without new times."""
 
     identity: tuple[int, ...]
-    changed: float
+    settled: bool
 
     @staticmethod
     def of(file: Path) -> FileState | None:
         """The state now; None where there is none to be had."""
         try:
-            found = file.stat()
+            now, found = time.time(), file.stat()
         except OSError:
             return None
         identity = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
-        return FileState(identity, max(found.st_mtime, found.st_ctime))
+        is_fine = all(changed % 1_000_000 for changed in (found.st_mtime_ns, found.st_ctime_ns))
+        return FileState(identity, now - max(found.st_mtime, found.st_ctime) >= (FINE if is_fine else COARSE))
 
 
 def is_known(state: FileState, sha256: str) -> bool:
@@ -45,16 +46,16 @@ def is_known(state: FileState, sha256: str) -> bool:
 
 
 def remember(file: Path, before: FileState, sha256: str) -> None:
-    """Write down that ``file`` has this checksum, which was found since ``before``; not where it is too fresh, or has
+    """Write down that ``file`` has this checksum, which was found after ``before``; not where it was too fresh then, or has
     changed meanwhile."""
     with contextlib.suppress(OSError, RuntimeError):
-        now = time.time()
-        if FileState.of(file) != before or now - before.changed < SETTLED:
+        found = FileState.of(file)
+        if not before.settled or found is None or found.identity != before.identity:
             return
         stamp = _stamp(before, sha256)
         stamp.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         for other in stamp.parent.iterdir():
-            if now - other.stat().st_mtime > KEPT:
+            if time.time() - other.stat().st_mtime > KEPT:
                 other.unlink()
         stamp.touch()
 

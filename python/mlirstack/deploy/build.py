@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from mlirstack.bundle.files import check_place
+from mlirstack.bundle.files import check_place, stamp
 from mlirstack.bundle.manifest import ArtifactEntry, Manifest, Origin, read_manifest
 from mlirstack.bundle.store import BundleInfo, merge_bundles, write_bundle
 from mlirstack.deploy.tune import Tried, tune
@@ -183,6 +183,7 @@ def build_bundle(
             built.append(_built(read_manifest(part).artifacts[0], part, tried))
         progress("bundle")
         manifest = merge_bundles(parts, path)
+    stamp(path, manifest)
     return BuildReport(path, manifest, tuple(built), time.perf_counter() - started)
 
 
