@@ -352,3 +352,16 @@ def test_exponential_units_keep_small_numbers(dtype: torch.dtype) -> None:
         "large": lambda x: F.elu(x[:30] * 1e4),
     }
     assert_as_eager(programs, x)
+
+
+def test_attention_is_zero_where_all_scores_are_negative_infinity() -> None:
+    """By infinities in the query, without a mask; a score that is infinite gives NaN."""
+    generator = torch.Generator().manual_seed(0)
+    query, key, value = torch.randn(3, 1, 2, 5, 4, generator=generator)
+    query[0, 0, 1, 2], query[0, 0, 4, 0], query[0, 1, 3, 1] = -INF, -INF, INF
+    programs = {
+        "heads": F.scaled_dot_product_attention,
+        "causal": lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True),
+        "three dimensions": lambda q, k, v: F.scaled_dot_product_attention(q[0], k[0], v[0]),
+    }
+    assert_as_eager(programs, query, key.abs() + 0.1, value)

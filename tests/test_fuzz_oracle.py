@@ -135,6 +135,16 @@ def test_a_step_that_errors_of_several_operations_must_cross_together_decides_no
     assert not judge(expected, [torch.ones(64, dtype=torch.bfloat16)]).ok
 
 
+def test_attention_next_to_nan_is_that_of_its_definition_or_of_eager_s_kernel() -> None:
+    """The kernel, which takes four dimensions, gives 0 for a row of scores that are all NaN."""
+    query = InputSpec("x0", (1, 1, 2, 1), "float32", literal=(float("nan"), 1.0))
+    others = [InputSpec(name, (1, 1, 1, 1), "float32", literal=(2.0,)) for name in ("x1", "x2")]
+    expected = expect(GraphSpec((query, *others), (Call("v0", "attention", ("x0", "x1", "x2")),), ("v0",)))
+    for first in (float("nan"), 0.0):
+        assert judge(expected, [torch.tensor([first, 2.0]).reshape(1, 1, 2, 1)]).ok
+    assert not judge(expected, [torch.tensor([float("nan"), 3.0]).reshape(1, 1, 2, 1)]).ok
+
+
 def test_subnormal_numbers_decide_nothing_where_a_target_takes_them_for_zero() -> None:
     numbers = InputSpec("x0", (4,), "float32", literal=(1e-40, -1e-40, 2.0, -3.0))
     expected = expect(GraphSpec((numbers,), (Call("v0", "sign", ("x0",)),), ("v0",)))

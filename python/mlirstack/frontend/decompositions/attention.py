@@ -29,15 +29,16 @@ def scaled_dot_product_attention(
 ) -> Tensor:
     """``softmax(query @ key.T * scale + mask) @ value`` over ``[..., heads, length, head size]``.
 
-    ``attn_mask`` is boolean (True: attend) or added to the scores.  A query whose keys are all masked gives zeros, as in
-    eager.  With ``enable_gqa`` each head of ``key`` and ``value`` serves a group of heads of ``query``.  Dropout is
-    refused earlier, by :mod:`mlirstack.frontend.randomness`, unless the program may draw numbers of its own.
+    ``attn_mask`` is boolean (True: attend) or added to the scores.  A query whose scores are all -infinity, because its keys
+    are masked or by the numbers themselves, gives zeros, as in eager.  With ``enable_gqa`` each head of ``key`` and ``value``
+    serves a group of heads of ``query``.  Dropout is refused earlier, by :mod:`mlirstack.frontend.randomness`, unless the
+    program may draw numbers of its own.
     """
     if enable_gqa:
         key, value = repeat_heads(key, query), repeat_heads(value, query)
     scores = _scores(query, key, attn_mask, is_causal, scale)
     weights = torch.softmax(scores, dim=-1)
-    if attn_mask is not None:
+    if key.size(-2) != 0:
         weights = torch.where(_is_nothing(torch.amax(scores, dim=-1, keepdim=True)), 0.0, weights)
     if dropout_p > 0:
         weights = torch.native_dropout(weights, dropout_p, True)[0]
