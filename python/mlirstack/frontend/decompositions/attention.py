@@ -29,10 +29,10 @@ def scaled_dot_product_attention(
 ) -> Tensor:
     """``softmax(query @ key.T * scale + mask) @ value`` over ``[..., heads, length, head size]``.
 
-    ``attn_mask`` is boolean (True: attend) or added to the scores.  A query whose scores are all -infinity, because its keys
-    are masked or by the numbers themselves, gives zeros, as in eager.  With ``enable_gqa`` each head of ``key`` and ``value``
-    serves a group of heads of ``query``.  Dropout is refused earlier, by :mod:`mlirstack.frontend.randomness`, unless the
-    program may draw numbers of its own.
+    ``attn_mask`` is boolean (True: attend) or added to the scores.  A query whose scores are all -infinity, by the mask or
+    by the numbers themselves, gives zeros, as in eager.  With ``enable_gqa`` each head of ``key`` and ``value`` serves a
+    group of heads of ``query``.  Dropout is refused earlier, by :mod:`mlirstack.frontend.randomness`, unless the program may
+    draw numbers of its own.
     """
     if enable_gqa:
         key, value = repeat_heads(key, query), repeat_heads(value, query)
