@@ -51,6 +51,8 @@ def _residents(plan: RowPlan, shape: Shape, device: Device) -> Iterator[Shape]:
     yield from found
     yield from clustered
     if not plan.along_columns:
+        near = (_resident(plan, shape, team, few) for few, team in product((16, 8, 4), _teams(plan, shape.vector)))
+        yield from (one for one in near if one is not None and 2 <= one.count <= 16)
         return
     if plan.column_reads:
         yield from (replace(one, past_l1=True) for one in [*found[:4], *clustered[:1]])
@@ -128,13 +130,14 @@ def _teams(plan: RowPlan, vector: int) -> list[int]:
     return sorted((team for team in (1024, 512, 256, 128) if 2 * team <= length), key=cost)
 
 
-def _resident(plan: RowPlan, shape: Shape, team: int) -> Shape | None:
-    """The kernel with teams of this size, if their rows fit into registers."""
+def _resident(plan: RowPlan, shape: Shape, team: int, near: int = WARP) -> Shape | None:
+    """The kernel with teams of this size, if their rows fit into registers; ``near``: neighbouring vectors that a block has
+    at most, where they lie along rows."""
     length = plan.column_count // (shape.vector if plan.along_columns else 1)
     count = -(-length // team)
     threads = max(team, 128)
     if not plan.along_columns:
-        threads = min(1024, max(128, team * _near_rows(plan, shape)))
+        threads = min(1024, max(128, team * min(near, _near_rows(plan, shape))))
     elif team < WARP:
         threads = 128
     words = sum(max(1, vectors.bytes_of(a.tensor.element) // 4) for a in plan.full_reads)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 from mlirstack.schedules.cuda.extent import ceil_div, is_multiple, times
@@ -23,6 +24,7 @@ from mlirstack.schedules.cuda.stream.tile import Nest
 from mlirstack.schedules.cuda.values import Bool, Int, Number
 
 SCHEDULE = "rows"
+_FEW = 8  # members that combine what a team has, where they are far apart
 _OTHER_REGISTERS = 28  # of a thread, for addresses, indices, and what is computed with
 
 
@@ -216,10 +218,12 @@ class RowTeam:
         return self._reducer(values, merge, number)
 
     def _combine_far(self, values: list[Any], merge: Combine) -> list[Any]:
-        """Over members that are whole rows of threads: the second half to the first, until one row has it all."""
+        """Over members that are whole rows of threads, in two steps: a few of them combine what all have, then every thread
+        what those have."""
         kernel, shape = self.kernel, self.shape
         thread, types = kernel.thread(), [value.type for value in values]
         base, each = kernel.shared(), shape.threads * 8  # bytes that one scalar of all threads may take
+        few = min(shape.team, _FEW)
 
         def place(position: int, thread: Int) -> Any:
             return kernel.offset(base, thread * vectors.bytes_of(types[position]) + position * each)
@@ -231,16 +235,15 @@ class RowTeam:
         def read(thread: Int) -> list[Any]:
             return [vectors.load(kernel, kind, place(position, thread))[0] for position, kind in enumerate(types)]
 
-        def meet(distance: int) -> None:
-            kernel.when(thread < distance, lambda: write(merge(read(thread), read(thread + distance))))
+        def combined(first: Int, count: int, distance: int) -> list[Any]:
+            return reduce(merge, (read(first + number * distance) for number in range(count)))
 
         write(values)
         kernel.barrier()
-        half = shape.team // 2
-        while half:
-            meet(half * shape.teams)
+        if few < shape.team:
+            distance = few * shape.teams
+            kernel.when(thread < distance, lambda: write(combined(thread, shape.team // few, distance)))
             kernel.barrier()
-            half //= 2
-        total = read(thread % shape.teams)
+        total = combined(thread % shape.teams, few, shape.teams)
         kernel.barrier()  # the next exchange may write
         return total
