@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from mlirstack.bindings import dialect, ir
-from mlirstack.errors import UnsupportedError, UnsupportedOp
-from mlirstack.ir.locations import origins
 from mlirstack.ir.ops import walk
+from mlirstack.passes.iree.angles import cosine, sine, tangent
+from mlirstack.passes.iree.double_values import at_most, constant, i64, integer, polynomial, ratio, select
+from mlirstack.passes.iree.remainders import remainder
 from mlirstack.pipeline.step import PythonPass
 
 # atan(r) = r - r·z·P(z), z = r², on |r| ≤ 7/16; lowest coefficient first.
@@ -59,21 +60,13 @@ class ExpandDoubles(PythonPass):
 
         math.tanh %x : f64      →      arith and math.exp
 
-    Angles of smaller floats are computed in f64, too: IREE's own code for them gives NaN for two zeros or two infinities.
-
-    :class:`UnsupportedError` names those that have no expansion (sine, cosine, remainder), with the user's lines.
+    Angles of smaller floats are computed in f64, too: IREE's own code for ``atan2`` gives NaN for two zeros or two
+    infinities, and its sine and cosine are wrong from a few thousand on.
     """
 
     name = "mlirstack-iree-doubles"
 
     def apply(self, module: Any) -> None:
-        refused = [op for op in walk(module) if op.name in _REFUSED and _is_double(op)]
-        if refused:
-            raise UnsupportedError(
-                f"{len(refused)} operation(s) on float64 cannot be compiled by IREE for processors",
-                tuple(_unsupported(op) for op in refused),
-                hint="compute them in float32, or take target cpu",
-            )
         for op in list(walk(module)):
             expand = (EXPANSIONS if _is_double(op) else _IN_DOUBLE).get(op.name)
             if expand is not None:
@@ -82,29 +75,11 @@ class ExpandDoubles(PythonPass):
                 op.erase()
 
 
-_REFUSED = {
-    "math.sin": "sin",
-    "math.cos": "cos",
-    "math.tan": "tan",
-    "arith.remf": "fmod",
-}
-
-
 def _is_double(op: Any) -> bool:
     return bool(op.results) and isinstance(op.results[0].type, ir.F64Type)
 
 
-def _unsupported(op: Any) -> UnsupportedOp:
-    places = origins(op.location)
-    reason = f"IREE leaves it to a library function '{_REFUSED[op.name]}' that its code is not linked with"
-    return UnsupportedOp(f"{op.name}(float64)", reason, places[0].line if places else None)
-
-
 # ------------------------------------------------------------------------------------------------------------- functions
-
-
-def _constant(value: float) -> Any:
-    return dialect("arith").constant(ir.F64Type.get(), value)
 
 
 def _in_double(function: Callable[..., Any], *operands: Any) -> Any:
@@ -113,127 +88,105 @@ def _in_double(function: Callable[..., Any], *operands: Any) -> Any:
     return arith.truncf(operands[0].type, function(*(arith.extf(double, operand) for operand in operands)))
 
 
-def _polynomial(x: Any, coefficients: Sequence[float]) -> Any:
-    """Horner's scheme, lowest coefficient first."""
-    arith = dialect("arith")
-    result = _constant(coefficients[-1])
-    for coefficient in reversed(coefficients[:-1]):
-        result = arith.addf(arith.mulf(result, x), _constant(coefficient))
-    return result
-
-
-def _ratio(x: Any, p: Sequence[float], q: Sequence[float]) -> Any:
-    return dialect("arith").divf(_polynomial(x, p), _polynomial(x, q))
-
-
-def _at_most(x: Any, limit: float) -> Any:
-    """The lesser of the two; NaN stays NaN."""
-    return dialect("arith").minimumf(x, _constant(limit))
-
-
-def _select(predicate: str, x: Any, y: Any, then: Any, otherwise: Any) -> Any:
-    arith = dialect("arith")
-    return arith.select(arith.cmpf(getattr(arith.CmpFPredicate, predicate), x, y), then, otherwise)
-
-
 def _erf(x: Any) -> Any:
     a, m = dialect("arith"), dialect("math")
-    size = _at_most(m.absf(x), _ERF_LIMIT)
-    low = _at_most(size, 1.0)
-    small = a.mulf(low, _ratio(a.mulf(low, low), _ERF_P, _ERF_Q))
-    rest = a.mulf(m.exp(a.negf(a.mulf(size, size))), _ratio(size, _ERF_R, _ERF_S))
-    result = _select("OLT", size, _constant(1.0), small, a.subf(_constant(1.0), rest))
+    size = at_most(m.absf(x), _ERF_LIMIT)
+    low = at_most(size, 1.0)
+    small = a.mulf(low, ratio(a.mulf(low, low), _ERF_P, _ERF_Q))
+    rest = a.mulf(m.exp(a.negf(a.mulf(size, size))), ratio(size, _ERF_R, _ERF_S))
+    result = select("OLT", size, constant(1.0), small, a.subf(constant(1.0), rest))
     return m.copysign(result, x)
 
 
 def _tanh(x: Any) -> Any:
     a, m = dialect("arith"), dialect("math")
     size = m.absf(x)
-    low = _at_most(size, _TANH_SMALL)
+    low = at_most(size, _TANH_SMALL)
     square = a.mulf(low, low)
-    small = a.addf(low, a.mulf(a.mulf(low, square), _ratio(square, _TANH_P, _TANH_Q)))
-    bounded = _at_most(size, _TANH_LIMIT)
-    growth = a.addf(m.exp(a.addf(bounded, bounded)), _constant(1.0))
-    large = a.subf(_constant(1.0), a.divf(_constant(2.0), growth))
-    return m.copysign(_select("OLT", size, _constant(_TANH_SMALL), small, large), x)
+    small = a.addf(low, a.mulf(a.mulf(low, square), ratio(square, _TANH_P, _TANH_Q)))
+    bounded = at_most(size, _TANH_LIMIT)
+    growth = a.addf(m.exp(a.addf(bounded, bounded)), constant(1.0))
+    large = a.subf(constant(1.0), a.divf(constant(2.0), growth))
+    return m.copysign(select("OLT", size, constant(_TANH_SMALL), small, large), x)
 
 
 def _atan2(y: Any, x: Any) -> Any:
     """The angle of the lesser of both sizes over the greater one, then the right octant."""
     a, m = dialect("arith"), dialect("math")
-    zero, one = _constant(0.0), _constant(1.0)
+    zero, one = constant(0.0), constant(1.0)
     height, width = m.absf(y), m.absf(x)
     low, high = a.minimumf(height, width), a.maximumf(height, width)
     # Of two zeros the angle is that of zero, of two infinities that of one.
-    equal = _select("OEQ", high, zero, zero, one)
-    slope = _select("OEQ", low, high, equal, a.divf(low, high))
+    equal = select("OEQ", high, zero, zero, one)
+    slope = select("OEQ", low, high, equal, a.divf(low, high))
     angle = _arc(slope)
-    angle = _select("OGT", height, width, _from(0.5, angle), angle)
-    angle = _select("OLT", m.copysign(one, x), zero, _from(1.0, angle), angle)
+    angle = select("OGT", height, width, _from(0.5, angle), angle)
+    angle = select("OLT", m.copysign(one, x), zero, _from(1.0, angle), angle)
     return m.copysign(angle, y)
 
 
 def _arc(slope: Any) -> Any:
     """The arc tangent on [0, 1]."""
     a = dialect("arith")
-    one, bound = _constant(1.0), _constant(_TAN_PI_8)
+    one, bound = constant(1.0), constant(_TAN_PI_8)
     turned = a.divf(a.subf(slope, one), a.addf(slope, one))
-    r = _select("OGT", slope, bound, turned, slope)
+    r = select("OGT", slope, bound, turned, slope)
     z = a.mulf(r, r)
-    correction = a.mulf(r, a.mulf(z, _polynomial(z, _ATAN)))
-    high = a.addf(_constant(math.pi / 4), a.subf(r, a.subf(correction, _constant(_PI_LOW / 4))))
-    return _select("OGT", slope, bound, high, a.subf(r, correction))
+    correction = a.mulf(r, a.mulf(z, polynomial(z, _ATAN)))
+    high = a.addf(constant(math.pi / 4), a.subf(r, a.subf(correction, constant(_PI_LOW / 4))))
+    return select("OGT", slope, bound, high, a.subf(r, correction))
 
 
 def _from(turns: float, angle: Any) -> Any:
     """``turns``·π less ``angle``."""
     a = dialect("arith")
-    return a.subf(_constant(turns * math.pi), a.subf(angle, _constant(turns * _PI_LOW)))
+    return a.subf(constant(turns * math.pi), a.subf(angle, constant(turns * _PI_LOW)))
 
 
 def _other_side(x: Any) -> Any:
     """√(1 - x²), as a product, which keeps what is left near one."""
     a = dialect("arith")
-    one = _constant(1.0)
+    one = constant(1.0)
     return dialect("math").sqrt(a.mulf(a.subf(one, x), a.addf(one, x)))
 
 
 def _log2(x: Any) -> Any:
     """The exponent plus the logarithm of what is between √½ and √2, so that powers of two are exact."""
     a = dialect("arith")
-    bits = a.bitcast(_i64(), x)
-    exponent = a.sitofp(x.type, a.subi(a.shrsi(bits, _integer(52)), _integer(1023)))
-    one = _integer(1023 << 52)
-    mantissa = a.bitcast(x.type, a.ori(a.andi(bits, _integer((1 << 52) - 1)), one))
-    bound = _constant(math.sqrt(2))
-    near_one = _select("OGT", mantissa, bound, a.mulf(mantissa, _constant(0.5)), mantissa)
-    exponent = _select("OGT", mantissa, bound, a.addf(exponent, _constant(1.0)), exponent)
+    bits = a.bitcast(i64(), x)
+    exponent = a.sitofp(x.type, a.subi(a.shrsi(bits, integer(52)), integer(1023)))
+    one = integer(1023 << 52)
+    mantissa = a.bitcast(x.type, a.ori(a.andi(bits, integer((1 << 52) - 1)), one))
+    bound = constant(math.sqrt(2))
+    near_one = select("OGT", mantissa, bound, a.mulf(mantissa, constant(0.5)), mantissa)
+    exponent = select("OGT", mantissa, bound, a.addf(exponent, constant(1.0)), exponent)
     parts = a.addf(exponent, _scaled_log(near_one, 2.0))
     # Zero, infinity, NaN and negative numbers have no such parts.
-    smallest, whole = _constant(2.0**-1022), _scaled_log(x, 2.0)
-    return _select("OGE", x, smallest, _select("OEQ", x, _constant(math.inf), whole, parts), whole)
+    smallest, whole = constant(2.0**-1022), _scaled_log(x, 2.0)
+    return select("OGE", x, smallest, select("OEQ", x, constant(math.inf), whole, parts), whole)
 
 
 def _scaled_log(x: Any, base: float) -> Any:
-    return dialect("arith").mulf(dialect("math").log(x), _constant(1 / math.log(base)))
-
-
-def _i64() -> Any:
-    return ir.IntegerType.get_signless(64)
-
-
-def _integer(value: int) -> Any:
-    return dialect("arith").constant(_i64(), value)
+    return dialect("arith").mulf(dialect("math").log(x), constant(1 / math.log(base)))
 
 
 EXPANSIONS: dict[str, Callable[..., Any]] = {
     "math.erf": _erf,
     "math.tanh": _tanh,
-    "math.atan": lambda x: _atan2(x, _constant(1.0)),
+    "math.atan": lambda x: _atan2(x, constant(1.0)),
     "math.atan2": _atan2,
     "math.asin": lambda x: _atan2(x, _other_side(x)),
     "math.acos": lambda x: _atan2(_other_side(x), x),
     "math.log2": _log2,
     "math.log10": lambda x: _scaled_log(x, 10.0),
+    "math.sin": functools.partial(sine, short=False),
+    "math.cos": functools.partial(cosine, short=False),
+    "math.tan": functools.partial(tangent, short=False),
+    "arith.remf": remainder,
 }
-_IN_DOUBLE: dict[str, Callable[..., Any]] = {"math.atan2": functools.partial(_in_double, _atan2)}
+_IN_DOUBLE: dict[str, Callable[..., Any]] = {
+    "math.atan2": functools.partial(_in_double, _atan2),
+    "math.sin": functools.partial(_in_double, functools.partial(sine, short=True)),
+    "math.cos": functools.partial(_in_double, functools.partial(cosine, short=True)),
+    "math.tan": functools.partial(_in_double, functools.partial(tangent, short=True)),
+}
