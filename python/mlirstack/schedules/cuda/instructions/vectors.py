@@ -281,11 +281,18 @@ def _unpack(word: Any, stored: Any, bits: int) -> list[Any]:
         word = arith.TruncIOp(ir.IntegerType.get_signless(bits), word).result
     if count == 1:
         return [word if stored == word.type else arith.BitcastOp(stored, word).result]
-    if isinstance(stored, ir.BF16Type):  # by shifts, which become one with the shift that makes f32 of it
-        shifts = [arith.ConstantOp(word.type, 16 * place).result for place in range(count)]
-        halves = [arith.TruncIOp(ir.IntegerType.get_signless(16), arith.ShRUIOp(word, by).result).result for by in shifts]
-        return [arith.BitcastOp(stored, half).result for half in halves]
     return _split(llvm.BitcastOp(ir.VectorType.get([count], stored), word).res, count)
+
+
+def shared_register(element: Any) -> tuple[Any, int] | None:
+    """The register (i32) that an element came from, and its number in it; None where it has not been one of several."""
+    split = functions.defining_op(element)
+    if split is None or split.name != "vector.to_elements":
+        return None
+    cast = functions.defining_op(split.operands[0])
+    if cast is None or cast.name != "llvm.bitcast" or cast.operands[0].type != ir.IntegerType.get_signless(32):
+        return None
+    return cast.operands[0], ir.OpResult(element).result_number
 
 
 def _pack(values: Sequence[Any], word: Any) -> Any:

@@ -13,8 +13,10 @@ from mlirstack.bindings import dialect, ir
 from mlirstack.passes import functions
 from mlirstack.passes.regions import external_values
 from mlirstack.schedules.cuda.graph import KernelGraph, Node, Tensor
+from mlirstack.schedules.cuda.instructions import vectors
 from mlirstack.schedules.cuda.instructions.approximate import Approximation, Value, rounded_tensors
 from mlirstack.schedules.cuda.stream.gathers import GATHERS, sources_of
+from mlirstack.schedules.cuda.values import Int
 
 if TYPE_CHECKING:
     from mlirstack.schedules.cuda.kernel import Kernel
@@ -66,13 +68,13 @@ class Bindings:
 
 def _widened(op: Any, value: Value) -> Any:
     """bf16 as f32 by its bits, one instruction where two share a register; None for all other ops."""
-    bf16, f32 = ir.BF16Type.get(), ir.F32Type.get()
-    if op.name != "arith.extf" or (op.operands[0].type, op.results[0].type) != (bf16, f32):
+    if op.name != "arith.extf" or (op.operands[0].type, op.results[0].type) != (ir.BF16Type.get(), ir.F32Type.get()):
         return None
-    arith, (half, word) = dialect("arith"), (ir.IntegerType.get_signless(bits) for bits in (16, 32))
-    bits = arith.ExtUIOp(word, arith.BitcastOp(half, value(op.operands[0])).result).result
-    shift = arith.ConstantOp(word, 16).result
-    return arith.BitcastOp(f32, arith.ShLIOp(bits, shift).result).result
+    found = vectors.shared_register(value(op.operands[0]))
+    if found is None:
+        return None
+    word, number = Int(found[0]), found[1]
+    return dialect("arith").BitcastOp(op.results[0].type, (word & -(1 << 16) if number else word << 16).value).result
 
 
 def _scalars_of(nodes: Sequence[Node]) -> Iterable[Any]:
