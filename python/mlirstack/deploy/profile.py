@@ -55,7 +55,7 @@ def profile(path: Path, *, device: str | None = None) -> tuple[Kernel, ...]:
         directory = Path(folder)
         arguments = [f"--device={_DEVICE}", f"--module={(path / model.entry.files[MODULE]).resolve()}"]
         for scope, file in ((SCOPE, PARAMETERS), (PACKED, model.entry.packed)):
-            if file in model.manifest.files:
+            if file and file in model.manifest.files:
                 arguments.append(f"--parameters={scope}={(path / file).resolve()}")
         for number, slot in enumerate(function.executable.slots):
             given = slot.position is not None
