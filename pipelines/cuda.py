@@ -27,6 +27,7 @@ from mlirstack.passes.debug_lines import DIRECTIVES, DebugLines
 from mlirstack.passes.entry import DescribeEntries
 from mlirstack.passes.fold_casts import FoldCasts
 from mlirstack.passes.fold_concats import FoldConcats
+from mlirstack.passes.fold_sizes import FoldSizes
 from mlirstack.passes.fold_transposes import FoldTransposes
 from mlirstack.passes.raise_roundings import RaiseRoundings
 from mlirstack.passes.restore_locations import RestoreLocations
@@ -56,6 +57,7 @@ _BEFORE_HOISTING = (
     FoldTransposes(),
     # What a size of 1 decides at run time; sizes that are the same have one name by then.
     Pass("resolve-shaped-type-result-dims", on=FUNCTION),
+    FoldSizes(),
     Pass("canonicalize"),
     Pass("cse"),
     SettleBroadcasts(),

@@ -12,6 +12,7 @@ from dataclasses import replace
 from mlirstack.errors import UsageError
 from mlirstack.passes.cuda.map_kernels import MapKernels
 from mlirstack.passes.cut_unread import CutUnread
+from mlirstack.passes.fold_sizes import FoldSizes
 from mlirstack.passes.index_checks import ChecksOutOfKernels
 from mlirstack.passes.iree.bind import BindKernels
 from mlirstack.passes.iree.compiler import PHASES
@@ -68,6 +69,7 @@ def _prepared(settings: IreePhase) -> Stage:
             *((ExpandDoubles(), _wide_factors(settings.arch)) if settings.backend == CPU else ()),
             # What a size of 1 decides at run time; sizes that are the same have one name by then.
             Pass("resolve-shaped-type-result-dims", on="func.func"),
+            FoldSizes(),
             Pass("canonicalize"),
             Pass("cse"),
             SettleBroadcasts(),

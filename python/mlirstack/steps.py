@@ -37,6 +37,7 @@ STEPS: dict[str, str] = {
     "mlirstack-export-entries": "mlirstack.passes.entry:ExportEntries",
     "mlirstack-fold-casts": "mlirstack.passes.fold_casts:FoldCasts",
     "mlirstack-fold-concats": "mlirstack.passes.fold_concats:FoldConcats",
+    "mlirstack-fold-sizes": "mlirstack.passes.fold_sizes:FoldSizes",
     "mlirstack-fold-transposes": "mlirstack.passes.fold_transposes:FoldTransposes",
     "mlirstack-form-dispatches": "mlirstack.passes.cuda.dispatches:FormDispatches",
     "mlirstack-finish-onnx": "mlirstack.frontend.onnx.importer:FinishOnnx",

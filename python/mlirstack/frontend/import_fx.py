@@ -16,7 +16,7 @@ from mlirstack.errors import Diagnostic, StageError
 from mlirstack.frontend.program import ENTRY
 from mlirstack.ir.ops import function
 from mlirstack.ir.parameters import mark_parameters
-from mlirstack.passes.size_bounds import mark_most
+from mlirstack.passes.sizes import mark_most
 from mlirstack.pipeline.step import Translation
 
 if TYPE_CHECKING:

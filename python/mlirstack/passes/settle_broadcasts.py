@@ -13,6 +13,7 @@ from typing import Any
 from mlirstack.bindings import dialect, ir
 from mlirstack.ir.ops import walk
 from mlirstack.passes import functions
+from mlirstack.passes.sizes import origin
 from mlirstack.pipeline.step import PythonPass
 
 
@@ -81,8 +82,9 @@ def _broadcast(stretched: Any, source: Any) -> _Broadcast | None:
 
 def _settled(branch: Any, broadcast: _Broadcast) -> Any:
     condition: Any = functions.defining_op(branch.operands[0])
-    size_of_source = condition.operands[0]
-    if all(broadcast.sizes.get(axis) == size_of_source for axis in broadcast.axes):
+    source = origin(condition.operands[0])
+    # Sizes that branches before this one have hidden are seen now.
+    if all(axis in broadcast.sizes and origin(broadcast.sizes[axis]) == source for axis in broadcast.axes):
         return broadcast.source
     with ir.InsertionPoint(branch), branch.location:
         return _clamped_reads(broadcast)

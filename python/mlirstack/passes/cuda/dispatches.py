@@ -18,7 +18,7 @@ from mlirstack.passes.cuda.work import set_work, work_of
 from mlirstack.passes.grouping import Group, Policy, class_of_group, dependences, group_operations, order_with
 from mlirstack.passes.outline import outline_groups
 from mlirstack.passes.regions import tensor_type
-from mlirstack.passes.size_bounds import mark_most, most_of
+from mlirstack.passes.sizes import mark_most, most_of
 from mlirstack.pipeline.step import PythonPass
 from mlirstack.schedules.cuda.device import DEFAULT_ARCH, Device, device_of
 from mlirstack.schedules.cuda.emitter import GENERAL, Choice, choose, emitter_named, emitters

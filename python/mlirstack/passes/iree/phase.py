@@ -29,7 +29,7 @@ from mlirstack.passes.iree.readings import hold_shared_results
 from mlirstack.passes.iree.results import pass_results
 from mlirstack.passes.iree.scatters import write_slices_in_order
 from mlirstack.passes.iree.targets import BACKENDS, CPU, architecture_flags, check_architecture, device_attribute
-from mlirstack.passes.size_bounds import forget_most
+from mlirstack.passes.sizes import forget_most
 from mlirstack.pipeline.registry import nearest
 from mlirstack.pipeline.step import Translation
 

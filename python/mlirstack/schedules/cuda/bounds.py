@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mlirstack.bindings import ir
-from mlirstack.passes.size_bounds import most_of
+from mlirstack.passes.sizes import most_of
 from mlirstack.schedules.cuda.extent import Extent
 
 if TYPE_CHECKING:
