@@ -6,7 +6,7 @@ else about a launch (which buffers in which order, constants, workgroups) is rea
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -29,6 +29,7 @@ _DTYPES = {
 }  # fmt: skip
 _ARITHMETIC = {
     "arith.addi": np.add, "arith.subi": np.subtract, "arith.muli": np.multiply, "arith.floordivsi": np.floor_divide,
+    "arith.ceildivsi": lambda a, b: -(-a // b),
 }  # fmt: skip
 
 
@@ -37,13 +38,18 @@ class _Buffer:
     """A tensor in the emulated memory."""
 
     address: int
-    kind: Any  # its type
+    element: str
+    shape: tuple[int, ...]
 
     @property
     def bytes(self) -> int:
         """How large it is."""
-        shape = tuple(self.kind.shape)
-        return int(np.prod(shape, dtype=int)) * _DTYPES[str(self.kind.element_type)].itemsize
+        return int(np.prod(self.shape, dtype=int)) * _DTYPES[self.element].itemsize
+
+
+def _shape(kind: Any, sizes: Iterator[Any]) -> tuple[int, ...]:
+    """The shape of a tensor type whose dynamic sizes are the next of ``sizes``."""
+    return tuple(int(next(sizes)) if kind.is_dynamic_dim(axis) else kind.get_dim_size(axis) for axis in range(kind.rank))
 
 
 def run_program(lowering: Lowering, inputs: Sequence[Any]) -> list[torch.Tensor]:
@@ -88,25 +94,27 @@ class _Interpreter:
             return [np.int64(operands[0]).astype(np.int32 if str(op.results[0].type) == "i32" else np.int64)]
         if op.name in _ARITHMETIC:
             return [_ARITHMETIC[op.name](*map(np.int64, operands))]
+        if op.name == "tensor.dim":
+            return [np.int64(operands[0].shape[operands[1]])]
         kind = ir.RankedTensorType(op.results[0].type)
         if op.name == "tensor.empty":
-            return [self._new(kind)]
+            return [self._new(kind, iter(operands))]
         if op.name in ("tensor.extract_slice", "tensor.insert_slice"):
             return [self._slice(op, operands, kind)]
         assert op.name in ("tensor.expand_shape", "tensor.collapse_shape"), f"the interpreter does not know {op.name}"
-        return [_Buffer(operands[0].address, kind)]
+        return [_Buffer(operands[0].address, operands[0].element, _shape(kind, iter(operands[1:])))]
 
     def _slice(self, op: Any, operands: list[Any], kind: Any) -> _Buffer:
         """A part of rows, read where it lies as IREE does, or written into a copy of the whole."""
         is_read = op.name == "tensor.extract_slice"
         whole = operands[0] if is_read else operands[1]
         offsets, sizes = (list(ir.DenseI64ArrayAttr(op.attributes[f"static_{name}"])) for name in ("offsets", "sizes"))
-        shape = list(whole.kind.shape)
+        shape = list(whole.shape)
         assert sizes[1:] == shape[1:], "the interpreter knows slices without gaps"
-        start = int(offsets[0] * np.prod(shape[1:], dtype=int)) * _DTYPES[str(kind.element_type)].itemsize
+        start = int(offsets[0] * np.prod(shape[1:], dtype=int)) * _DTYPES[whole.element].itemsize
         if is_read:
-            return _Buffer(whole.address + start, kind)
-        copy = self._new(kind)
+            return _Buffer(whole.address + start, whole.element, tuple(kind.shape))
+        copy = self._new(kind, iter(shape))
         for target, source in ((copy.address, whole), (copy.address + start, operands[0])):
             self._memory.copy(source.address + np.arange(source.bytes), target + np.arange(source.bytes), 1)
         return copy
@@ -115,14 +123,18 @@ class _Interpreter:
         """Bindings are what is passed, then new results; a result that is tied takes the place of an operand."""
         name = ir.SymbolRefAttr(ir.ArrayAttr(op.attributes["entry_points"])[0]).value[-1]
         export = self._exports[name]
-        workload, count, *_ = ir.DenseI32ArrayAttr(op.attributes["operandSegmentSizes"])
+        workload, count, varying, _ = ir.DenseI32ArrayAttr(op.attributes["operandSegmentSizes"])
+        sizes = iter(operands[workload + count + varying :])  # those of the results
         grid, passed = operands[:workload], operands[workload : workload + count]
         constants = [value for value in passed if not isinstance(value, _Buffer)]
         tied = [-1] * len(op.results)
         if "tied_operands" in op.attributes:
             tied = [ir.IntegerAttr(entry).value for entry in ir.ArrayAttr(op.attributes["tied_operands"])]
         kinds = [ir.RankedTensorType(result.type) for result in op.results]
-        results = [self._new(k) if n < 0 else replace(passed[n], kind=k) for k, n in zip(kinds, tied, strict=True)]
+        results = [
+            self._new(kind, sizes) if number < 0 else replace(passed[number], shape=_shape(kind, sizes))
+            for kind, number in zip(kinds, tied, strict=True)
+        ]
         bindings = [value for value in passed if isinstance(value, _Buffer)]
         bindings += [result for result, number in zip(results, tied, strict=True) if number < 0]
         self._check_layout(export, len(bindings), len(constants))
@@ -142,15 +154,16 @@ class _Interpreter:
 
     # ------------------------------------------------------------------------------------------------------------ memory
 
-    def _new(self, kind: Any) -> _Buffer:
+    def _new(self, kind: Any, sizes: Iterator[Any]) -> _Buffer:
         """Memory that nothing has written to: the emulator complains about reads of it."""
-        size = max(1, _Buffer(0, kind).bytes)
-        return _Buffer(int(self._memory.allocate(size, "buffer")), kind)
+        buffer = _Buffer(0, str(kind.element_type), _shape(kind, sizes))
+        return replace(buffer, address=int(self._memory.allocate(max(1, buffer.bytes), "buffer")))
 
     def _place(self, kind: Any, value: Any) -> Any:
         if not isinstance(value, torch.Tensor):
             return value
-        buffer = self._new(ir.RankedTensorType(kind))
+        kind = ir.RankedTensorType(kind)
+        buffer = self._new(kind, (size for axis, size in enumerate(value.shape) if kind.is_dynamic_dim(axis)))
         if value.numel():
             contents = value.detach().contiguous().reshape(-1).view(torch.uint8).numpy()
             self._memory.write_array(buffer.address, contents)
@@ -158,4 +171,4 @@ class _Interpreter:
 
     def _read(self, buffer: _Buffer) -> torch.Tensor:
         data = self._memory.read_array(buffer.address, (buffer.bytes,), np.dtype(np.uint8))
-        return torch.from_numpy(data).view(_DTYPES[str(buffer.kind.element_type)]).reshape(tuple(buffer.kind.shape))
+        return torch.from_numpy(data).view(_DTYPES[buffer.element]).reshape(buffer.shape)

@@ -315,7 +315,8 @@ def _(op: Op) -> Step:
             return
         address = value[0] + value[1] * kind.element.bytes
         if layout is not None:
-            address = TensorMap.from_attribute(layout).place(frame.unit.memory, int(address))
+            sizes = value[2 : 2 + (len(value) - 2) // 2]
+            address = TensorMap.from_attribute(layout, sizes).place(frame.unit.memory, int(address))
         frame.env[result] = address
 
     return step

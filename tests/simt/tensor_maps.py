@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -68,11 +69,14 @@ class TensorMap:
         return len(self.lower) == len(self.upper) == spatial and all(-limit <= c < limit for c in self.lower + self.upper)
 
     @classmethod
-    def from_attribute(cls, attribute: Any) -> TensorMap:
-        """From the dictionary on the host's cast."""
+    def from_attribute(cls, attribute: Any, memory_sizes: Sequence[Any] = ()) -> TensorMap:
+        """From the dictionary on the host's cast of a memref of these sizes."""
         entries = {name: python_value(attribute[name]) for name in ("element", "sizes", "strides", "box", "swizzle")}
         for name in ("element_strides", "lower", "upper"):
             entries[name] = python_value(attribute[name]) if name in attribute else ()
+        if varying := python_value(attribute["varying"]) if "varying" in attribute else ():
+            axis, dimension, factor = varying
+            entries["sizes"][axis] = int(memory_sizes[dimension]) * factor
         return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in entries.items()})
 
     def place(self, memory: Memory, address: int) -> Any:

@@ -122,9 +122,7 @@ def _table(report: BuildReport) -> Table:
         table.add_column(column)
     for column in ("code", "compiled in"):
         table.add_column(column, justify="right")
-    packed, tuned = (any(found) for found in zip(*((t.packed, t.tried) for t in report.targets), strict=True))
-    if packed:
-        table.add_column("packed ahead", justify="right")
+    tuned = any(target.tried for target in report.targets)
     if tuned:
         table.add_column("settings tried, fastest first", overflow="fold")
     for target in report.targets:
@@ -133,8 +131,7 @@ def _table(report: BuildReport) -> Table:
         for tried in target.tried:
             settings = " ".join(f"{key}={value}" for key, value in tried.settings.items()) or "defaults"
             lines.append(f"{settings}: {tried.median_s * 1e3:.3f} ms" if tried.median_s else f"{settings}: {tried.problem}")
-        sizes = [_size(target.packed) if target.packed else ""] if packed else []
-        table.add_row(*row, *sizes, *(["\n".join(lines)] if tuned else []))
+        table.add_row(*row, *(["\n".join(lines)] if tuned else []))
     return table
 
 

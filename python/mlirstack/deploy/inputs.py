@@ -38,8 +38,7 @@ def read_inputs(file: Path, manifest: Manifest) -> list[Any]:
         else:
             raise UsageError(f"{file}: inputs are read from {', '.join(SUFFIXES)}")
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        reason = "it holds something else than arrays" if "pickle" in str(error) else error
-        raise UsageError(f"cannot read inputs from {file}: {reason}") from error
+        raise UsageError(f"cannot read inputs from {file}: {error}") from error
     specs = _inputs(manifest)
     if isinstance(found, Mapping):
         values = _by_name(file, dict(found), specs)

@@ -138,7 +138,8 @@ class HostProgram:
             self.views[result] = self.views[source]
         else:
             described = op.attributes.get(TENSOR_MAP)
-            self._pointers[result] = (self.views[source], None if described is None else tensor_map_of(described))
+            view = self.views[source]
+            self._pointers[result] = (view, None if described is None else tensor_map_of(described, view))
 
     def _subview(self, op: Any) -> None:
         values = iter(list(op.operands)[1:])

@@ -64,7 +64,7 @@ class TensorMap:
     """
 
     element: str  # "f32", "tf32", "f16", "bf16", "i8" (bytes: fp8 too)
-    sizes: tuple[int, ...]
+    sizes: tuple[Expr, ...]
     strides: tuple[int, ...]
     box: tuple[int, ...]
     swizzle: int = 128  # bytes: 0, 32, 64, 128

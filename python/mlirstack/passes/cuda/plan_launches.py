@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlirstack.bindings import ir
-from mlirstack.passes import functions
-from mlirstack.passes.cuda.plan import TensorMap
+from mlirstack.passes.cuda.plan import Expr, TensorMap
+from mlirstack.passes.cuda.plan_views import View, fold
+from mlirstack.schedules.cuda.kernel import TensorMapLayout
 
 
 @dataclass(frozen=True)
@@ -33,21 +34,14 @@ def read_launch(op: Any) -> LaunchOperands:
     )
 
 
-def tensor_map_of(attribute: Any) -> TensorMap:
-    """Inverse of :meth:`mlirstack.schedules.cuda.kernel.TensorMapLayout.attribute`."""
-    given = {named.name: named.attr for named in ir.DictAttr(attribute)}
-    lists = {
-        name: tuple(int(n) for n in ir.DenseI64ArrayAttr(given[name]))
-        for name in ("sizes", "strides", "box", "element_strides", "lower", "upper")
-    }
+def tensor_map_of(attribute: Any, view: View) -> TensorMap:
+    """What :meth:`mlirstack.schedules.cuda.kernel.TensorMapLayout.attribute` says of the memory of ``view``."""
+    layout = TensorMapLayout.of(attribute)
+    sizes: list[Expr] = list(layout.sizes)
+    if layout.varying:
+        axis, dimension, factor = layout.varying
+        sizes[axis] = fold("mul", view.sizes[dimension], factor)
     return TensorMap(
-        str(ir.StringAttr(given["element"]).value),
-        lists["sizes"],
-        lists["strides"],
-        lists["box"],
-        functions.integer(given["swizzle"]),
-        lists["element_strides"],
-        functions.integer(given["l2_promotion"]),
-        lists["lower"],
-        lists["upper"],
-    )
+        layout.element, tuple(sizes), layout.strides, layout.box, layout.swizzle, layout.element_strides,
+        layout.l2_promotion, layout.lower, layout.upper,
+    )  # fmt: skip

@@ -24,7 +24,7 @@ from mlirstack.passes.iree.launches import kernel_of, relaunch, set_parameters
 from mlirstack.pipeline.step import PythonPass
 from mlirstack.schedules.cuda.device import DEFAULT_ARCH, device_of
 from mlirstack.schedules.cuda.instructions import tma
-from mlirstack.schedules.cuda.instructions.tensor_map import MAP_BYTES, WARP, acquire_maps, write_maps
+from mlirstack.schedules.cuda.instructions.tensor_map import MAP_BYTES, WARP, MadeMap, acquire_maps, write_maps
 from mlirstack.schedules.cuda.kernel import TENSOR_MAP, Kernel, TensorMapLayout
 from mlirstack.schedules.cuda.values import Int
 
@@ -59,14 +59,20 @@ def _make(function: Any, launch: Any, maps: Mapping[int, TensorMapLayout]) -> No
     operands, func = read_launch(launch), kernel_of(launch)
     staging = _staging(operands, len(maps))
     blocks = math.prod(_constant(size) for size in operands.grid)
-    for number in maps:
-        del operands.arguments[number].owner.attributes[TENSOR_MAP]
     with ir.InsertionPoint(launch), launch.location:
+        counted = {number: _varying_size(operands.arguments[number], layout) for number, layout in maps.items()}
+        given = [size for size in counted.values() if size is not None]
+        for number in maps:
+            del operands.arguments[number].owner.attributes[TENSOR_MAP]
         bytes_type = ir.MemRefType.get([blocks * len(maps) * MAP_BYTES], ir.IntegerType.get_signless(8))
         memory = dialect("memref").AllocOp(bytes_type, [], []).memref
         address = dialect("builtin").UnrealizedConversionCastOp([ir.Type.parse("!llvm.ptr")], [memory]).results[0]
 
     kernel = Kernel.existing(function, func)
+    sizes = {
+        n: None if size is None else Int(kernel.block.add_argument(size.type, kernel.location))
+        for n, size in counted.items()
+    }
     bases = [kernel.block.arguments[number] for number in maps]
     uses = [list(base.uses) for base in bases]
     own = kernel.block.add_argument(address.type, kernel.location)
@@ -74,7 +80,11 @@ def _make(function: Any, launch: Any, maps: Mapping[int, TensorMapLayout]) -> No
     with ir.InsertionPoint(begin), kernel.location:
         own = kernel.offset(own, _block_number(kernel, operands.grid) * (len(maps) * MAP_BYTES))
         places = [kernel.offset(own, i * MAP_BYTES) for i in range(len(maps))]
-        _write(kernel, [*maps.values()], bases, places, _constant(operands.block[0]) // WARP, staging)
+        made = [
+            MadeMap(layout, base, place, sizes[n])
+            for (n, layout), base, place in zip(maps.items(), bases, places, strict=True)
+        ]
+        _write(kernel, made, _constant(operands.block[0]) // WARP, staging)
         if not _meets_before_copies(begin, uses):
             kernel.barrier()
     for place, of_base in zip(places, uses, strict=True):
@@ -82,7 +92,7 @@ def _make(function: Any, launch: Any, maps: Mapping[int, TensorMapLayout]) -> No
     del func.attributes["arg_attrs"]
     set_parameters(func)
     shared = None if staging is None else staging + len(maps) * MAP_BYTES
-    relaunch(launch, [*operands.arguments, address], shared)
+    relaunch(launch, [*operands.arguments, *given, address], shared)
 
 
 def _staging(operands: LaunchOperands, maps: int) -> int | None:
@@ -99,17 +109,24 @@ def _staging(operands: LaunchOperands, maps: int) -> int | None:
     return begin if end <= device.shared_per_block and blocks(end) == blocks(size) else None
 
 
-def _write(
-    kernel: Kernel, layouts: list[TensorMapLayout], bases: list[Any], places: list[Any], warps: int, staging: int | None
-) -> None:
+def _varying_size(argument: Any, layout: TensorMapLayout) -> Any:
+    """The size (i32) of the dimension of a map that is known at run time only, for the host; None where all are known."""
+    if not layout.varying:
+        return None
+    arith, (_, dimension, factor) = dialect("arith"), layout.varying
+    position, count = (arith.ConstantOp(ir.IndexType.get(), number).result for number in (dimension, factor))
+    size = dialect("memref").DimOp(argument.owner.operands[0], position).result
+    return arith.IndexCastOp(ir.IntegerType.get_signless(32), arith.MulIOp(size, count).result).result
+
+
+def _write(kernel: Kernel, maps: Sequence[MadeMap], warps: int, staging: int | None) -> None:
     """Let each of the last warps write one map, the first of ``warps`` what is left."""
     warp = kernel.thread() // WARP
-    for number in range(min(warps, len(layouts))):
-        last = len(layouts) if number == warps - 1 else number + 1
+    for number in range(min(warps, len(maps))):
+        last = len(maps) if number == warps - 1 else number + 1
 
         def write(first: int = number, last: int = last) -> None:
-            begin = (staging or 0) + first * MAP_BYTES
-            write_maps(kernel, layouts[first:last], bases[first:last], places[first:last], begin)
+            write_maps(kernel, maps[first:last], (staging or 0) + first * MAP_BYTES)
             if staging is None:  # the copy engine will write where the maps were
                 tma.fence_shared()
 

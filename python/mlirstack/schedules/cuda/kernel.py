@@ -34,7 +34,8 @@ class TensorMapLayout:
     ``element``: "f32", "tf32", "f16", "bf16", "i8" (any one-byte type).  Strides are multiples of 16 bytes.
     With ``lower`` and ``upper`` it sees the pixels of images, dimensions (channels, spatial ones, images): a load takes
     ``box[0]`` channels of ``box[1]`` pixels in order, every ``element_strides`` one from ``lower`` to ``size - 1 + upper``
-    of each spatial dimension (im2col mode).
+    of each spatial dimension (im2col mode).  ``varying`` (axis, dimension, factor): of this axis ``sizes`` has the most that
+    its size can be, which is ``factor`` times that of a dimension of the memref.
     """
 
     element: str
@@ -46,6 +47,7 @@ class TensorMapLayout:
     l2_promotion: int = 256
     lower: tuple[int, ...] = ()
     upper: tuple[int, ...] = ()
+    varying: tuple[int, ...] = ()
 
     @staticmethod
     def of(attribute: Any) -> TensorMapLayout:
@@ -61,7 +63,7 @@ class TensorMapLayout:
         """The dictionary attribute that says so in the IR."""
         numbers = {
             name: ir.DenseI64ArrayAttr.get(list(getattr(self, name)))
-            for name in ("sizes", "strides", "box", "element_strides", "lower", "upper")
+            for name in ("sizes", "strides", "box", "element_strides", "lower", "upper", "varying")
         }
         i64 = ir.IntegerType.get_signless(64)
         single = {name: ir.IntegerAttr.get(i64, getattr(self, name)) for name in ("swizzle", "l2_promotion")}

@@ -275,7 +275,8 @@ def _map_arrays(tensor_map: TensorMap) -> tuple[Any, ...]:
     """Sizes, strides, box (and corners before it) and element strides as the driver's function takes them."""
     rank = len(tensor_map.sizes)
     wide, narrow, signed = ctypes.c_uint64, ctypes.c_uint32, ctypes.c_int32
-    sizes, strides = (wide * rank)(*tensor_map.sizes), (wide * max(rank - 1, 1))(*tensor_map.strides)
+    known = [size for size in tensor_map.sizes if isinstance(size, int)]  # all: plans that run are specialized
+    sizes, strides = (wide * rank)(*known), (wide * max(rank - 1, 1))(*tensor_map.strides)
     steps = (narrow * rank)(*(tensor_map.element_strides or (1,) * rank))
     if tensor_map.lower:
         corners = [(signed * (rank - 2))(*corner) for corner in (tensor_map.lower, tensor_map.upper)]

@@ -44,11 +44,11 @@ def specialize(
         match original:
             case Launch():
                 x, y, z = (number(size) for size in original.grid)
-                if min(x, y, z) == 0:
+                arguments = tuple(_argument(argument, number) for argument in original.arguments)
+                if min(x, y, z) == 0 or any(0 in a.tensor_map.sizes for a in arguments if a.tensor_map):
                     return None
                 if x % original.cluster:
                     raise BundleError(f"kernel '{original.kernel}': {x} blocks do not divide by cluster {original.cluster}")
-                arguments = tuple(_argument(argument, number) for argument in original.arguments)
                 return dataclasses.replace(original, grid=(x, y, z), arguments=arguments)
             case Copy():
                 numbers = {
@@ -85,7 +85,10 @@ def specialize(
 
 
 def _argument(argument: Argument, number: Callable[[Expr | float], int]) -> Argument:
-    return dataclasses.replace(argument, offset=number(argument.offset), value=number(argument.value))
+    seen = argument.tensor_map
+    if seen is not None:
+        seen = dataclasses.replace(seen, sizes=tuple(map(number, seen.sizes)))
+    return dataclasses.replace(argument, offset=number(argument.offset), value=number(argument.value), tensor_map=seen)
 
 
 def _lay_out(buffers: list[Buffer], temporaries: Sequence[int]) -> tuple[int, int]:

@@ -8,10 +8,12 @@ L2.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from mlirstack.bindings import dialect, ir
 from mlirstack.schedules.cuda.kernel import Kernel, TensorMapLayout
+from mlirstack.schedules.cuda.values import Int
 
 MAP_BYTES = 128
 WARP = 32
@@ -19,29 +21,41 @@ _ELEMENTS = {"f32": "f32", "tf32": "tf32", "f16": "f16", "bf16": "bf16", "i8": "
 _SWIZZLES = {0: "no_swizzle", 32: "b32", 64: "b64", 128: "b128"}
 
 
-def write_maps(
-    kernel: Kernel,
-    layouts: Sequence[TensorMapLayout],
-    addresses: Sequence[Any],
-    targets: Sequence[Any],
-    staging: int = 0,
-) -> None:
-    """By one whole warp: the maps of ``layouts`` over the memory at ``addresses``, to ``targets`` in global memory (pointers
-    to 128 bytes each).  On the way they lie in the dynamic shared memory, from byte ``staging`` on, a multiple of 128."""
+@dataclass(frozen=True)
+class MadeMap:
+    """A map over the memory at ``address``, which is to lie at ``target`` in global memory (a pointer to 128 bytes).
+
+    ``varying``: the size of the dimension that ``layout`` says varies.
+    """
+
+    layout: TensorMapLayout
+    address: Any
+    target: Any
+    varying: Int | None = None
+
+    def size(self, kernel: Kernel, axis: int) -> Int:
+        """That of a dimension, innermost first."""
+        is_varying = self.varying is not None and axis == self.layout.varying[0]
+        return self.varying if is_varying and self.varying is not None else kernel.integer(self.layout.sizes[axis])
+
+
+def write_maps(kernel: Kernel, maps: Sequence[MadeMap], staging: int = 0) -> None:
+    """By one whole warp: write ``maps``.  On the way they lie in the dynamic shared memory, from byte ``staging`` on, a
+    multiple of 128."""
     thread = kernel.thread()
-    staged = [kernel.offset(kernel.shared(), staging + number * MAP_BYTES) for number in range(len(layouts))]
+    staged = [kernel.offset(kernel.shared(), staging + number * MAP_BYTES) for number in range(len(maps))]
     for place in staged:
         kernel.store(kernel.integer(0), kernel.offset(place, thread % WARP * (MAP_BYTES // WARP)), alignment=4)
     _converge(kernel)
 
     def write() -> None:
-        for place, layout, address in zip(staged, layouts, addresses, strict=True):
-            _write(kernel, place, layout, address)
+        for place, made in zip(staged, maps, strict=True):
+            _write(kernel, place, made)
 
     kernel.when((thread % WARP).equals(0), write)
     _converge(kernel)
-    for place, target in zip(staged, targets, strict=True):
-        publish(kernel, target, place)
+    for place, made in zip(staged, maps, strict=True):
+        publish(kernel, made.target, place)
 
 
 def publish(kernel: Kernel, target: Any, staged: Any) -> None:
@@ -58,9 +72,9 @@ def acquire_maps(kernel: Kernel, targets: Sequence[Any]) -> None:
         dialect("nvvm").FenceProxyAcquireOp(_attribute("mem_scope<gpu>"), target, kernel.integer(MAP_BYTES).value)
 
 
-def _write(kernel: Kernel, place: Any, layout: TensorMapLayout, address: Any) -> None:
+def _write(kernel: Kernel, place: Any, made: MadeMap) -> None:
     """All fields of one map; sizes, boxes and strides count from the innermost dimension."""
-    rank = len(layout.sizes)
+    layout, rank = made.layout, len(made.layout.sizes)
 
     def replace(field: str, value: Any = None, number: int | None = None, attribute: Any = None) -> None:
         dialect("nvvm").TensormapReplaceOp(
@@ -71,11 +85,11 @@ def _write(kernel: Kernel, place: Any, layout: TensorMapLayout, address: Any) ->
             new_value_attr=attribute,
         )
 
-    replace("global_address", _integer(kernel.i64, address))
+    replace("global_address", _integer(kernel.i64, made.address))
     replace("rank", kernel.integer(rank - 1).value)
     for axis in range(rank):
         replace("box_dim", kernel.integer(layout.box[axis]).value, axis)
-        replace("global_dim", kernel.integer(layout.sizes[axis]).value, axis)
+        replace("global_dim", made.size(kernel, axis).value, axis)
         replace("element_stride", kernel.integer((layout.element_strides or (1,) * rank)[axis]).value, axis)
     for axis, stride in enumerate(layout.strides):
         replace("global_stride", kernel.integer(stride, kernel.i64).value, axis)

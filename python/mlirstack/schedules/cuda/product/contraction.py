@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
+from math import prod
 from typing import Any
 
 from mlirstack.bindings import ir
 from mlirstack.passes import functions
-from mlirstack.schedules.cuda.extent import Extent, Size
+from mlirstack.schedules.cuda.extent import Extent, Size, ceil_div
 from mlirstack.schedules.cuda.graph import KernelGraph, Node, Operand, Tensor
 from mlirstack.schedules.cuda.product.access import Access
 from mlirstack.schedules.cuda.product.contraction_loops import Body, Roles, known, loop_strides, multiply_add
@@ -127,6 +128,11 @@ class Product:
         for size in self.batches:
             total *= size
         return total
+
+    @property
+    def outer_batch_points(self) -> Size:
+        """Size of the outermost batch axis at run time."""
+        return ceil_div(self.batch_points, prod(self.batches[1:]))
 
     @property
     def flops(self) -> int:

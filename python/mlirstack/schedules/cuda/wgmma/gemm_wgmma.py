@@ -32,6 +32,7 @@ class WgmmaGemm:
     """Warp-specialised matrix products.  f16, bf16, TF32 and fp8 are summed in f32, i8 in i32."""
 
     name = "gemm_wgmma"
+    takes_extents = True
 
     def choose(self, graph: KernelGraph, device: Device) -> Parameters | None:
         """See :class:`~mlirstack.schedules.cuda.emitter.Emitter`."""
@@ -110,7 +111,8 @@ def can_load(contraction: Contraction, operands: Operands, *, swapped: bool) -> 
     if not all(matrix.is_contiguous for matrix, _ in sides):
         return False
     direct = all(loadable(matrix, operands, is_left=is_left) for matrix, is_left in sides)
-    return direct or contraction.flops >= _LEAST_COPIED
+    is_known = isinstance(contraction.row_points, int) and isinstance(contraction.batch_points, int)
+    return direct or (is_known and contraction.flops >= _LEAST_COPIED)
 
 
 def _is_suitable(contraction: Contraction, operands: Operands) -> bool:

@@ -24,7 +24,7 @@ class Raster:
     """
 
     rows: Number
-    columns: int
+    columns: Number
     group: int
 
     def place(self, tile: Int) -> Place:

@@ -45,7 +45,8 @@ class WgmmaBlock:
         self.clusters = clusters
         self.ring = Ring(kernel, kernel.offset(self.shared, problem.barriers), tile.stages, tile.releases)
         self._steps = steps
-        self._raster = Raster(*problem.tiles, tile.group)
+        rows, columns = (kernel.number(size) for size in problem.tile_points)
+        self._raster = Raster(rows, columns, tile.group)
 
     def begin(self, tensor_maps: list[Any]) -> None:
         """Make the barriers, and let every thread of the cluster see them."""
@@ -94,7 +95,8 @@ class WgmmaBlock:
         if self.tile.split > 1:
             body(first, stage.index, stage.phase)
             return
-        self.kernel.loop(first, self.problem.work, step, [stage.index, stage.phase], body)
+        work = self.kernel.number(self.problem.work_points)
+        self.kernel.loop(first, work, step, [stage.index, stage.phase], body)
 
     def place(self, work: Int) -> Place:
         """First row and column of this block's tile in the cluster's tile ``work``, and its product."""

@@ -153,7 +153,7 @@ class RowStores:
                 place = row + line
                 source = kernel.offset(self._buffer, line * SWIZZLE)
                 body = partial(store, source, line & 7, epilogue.address(output, place, column), limit, columns - 1)
-                kernel.when(place < contraction.m, body)
+                kernel.when(place < kernel.number(contraction.row_points), body)
 
         kernel.when(column < contraction.n, lambda: self._loop(some))
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from mlirstack.schedules.cuda.device import Device
+from mlirstack.schedules.cuda.extent import Size, times
 from mlirstack.schedules.cuda.instructions import warpgroup
 from mlirstack.schedules.cuda.kernel import Kernel
 from mlirstack.schedules.cuda.product.epilogue import Epilogue
@@ -44,7 +45,9 @@ def write_wgmma(
         rows, columns = columns, rows
     direct = [number for number, staged in enumerate(problem.staged) if not staged]
     epilogue = Epilogue(kernel, contraction, tile_rows=rows, tile_columns=columns, stores=direct)
+    # Blocks that stay take what tiles there are; those that share K have one.
     clusters = min(problem.work, problem.clusters_at_once(device)) if tile.split == 1 else problem.work
+    grid: Size = clusters if tile.split == 1 else problem.work_points
     steps = kernel.opaque(problem.steps)  # the main loops stay loops: unrolled, the producer would run out of registers
     registers = _REGISTERS.get(tile.consumers) if tile.blocks * tile.accumulators >= _MANY_ACCUMULATORS else None
 
@@ -65,4 +68,4 @@ def write_wgmma(
 
         kernel.either(group.equals(0), produce, consume)
         block.end()
-    kernel.launch((clusters * tile.cluster,), shared_bytes=problem.shared_bytes)
+    kernel.launch((times(grid, tile.cluster),), shared_bytes=problem.shared_bytes)

@@ -11,6 +11,8 @@ from functools import cached_property
 from typing import Any
 
 from mlirstack.schedules.cuda.device import Device
+from mlirstack.schedules.cuda.extent import Extent, Size, ceil_div, times
+from mlirstack.schedules.cuda.graph import Tensor
 from mlirstack.schedules.cuda.instructions import vectors
 from mlirstack.schedules.cuda.instructions.mbarrier import BARRIER_BYTES, Ring
 from mlirstack.schedules.cuda.instructions.tensor_core import Operands
@@ -205,7 +207,14 @@ class WgmmaProblem:
     def tiles(self) -> tuple[int, int]:
         """Tiles of clusters along rows and columns."""
         down, across = self.tile.cluster_tiles
-        return -(-self.left.rows // (self.result_rows * down)), -(-self.right.rows // (self.result_columns * across))
+        return ceil_div(self.left.rows, self.result_rows * down), ceil_div(self.right.rows, self.result_columns * across)
+
+    @property
+    def tile_points(self) -> tuple[Size, Size]:
+        """The same, as there are at run time."""
+        down, across = self.tile.cluster_tiles
+        rows, columns = self.left.row_points, self.right.row_points
+        return ceil_div(rows, self.result_rows * down), ceil_div(columns, self.result_columns * across)
 
     @property
     def copied(self) -> list[Matrix]:
@@ -216,6 +225,14 @@ class WgmmaProblem:
     def work(self) -> int:
         """Tiles of clusters in all."""
         return self.tiles[0] * self.tiles[1] * self.contraction.batch
+
+    @property
+    def work_points(self) -> Size:
+        """The same, as there are at run time."""
+        for varying, other in (self.tile_points, self.tile_points[::-1]):
+            if isinstance(varying, Extent) and isinstance(other, int):
+                return times(varying, other * self.contraction.batch)
+        return times(self.contraction.batch_points, self.tiles[0] * self.tiles[1])
 
     def clusters_at_once(self, device: Device) -> int:
         """Clusters that run at the same time, a block on each multiprocessor.
@@ -347,11 +364,14 @@ def factor_map(problem: WgmmaProblem, matrix: Matrix, rows: int, *, shared_by_tw
     axes = [(count, stride * size) for count, stride in zip(batches, matrix.batch_strides, strict=True) if stride]
     inner, outer = (k, matrix.rows) if matrix.k_major else (matrix.rows, k)
     box = (step, rows // 2 if shared_by_two else rows) if matrix.k_major else (step, step)
+    sizes = (inner, outer, *(count for count, _ in reversed(axes)))
+    points = matrix.extent or problem.contraction.outer_batch_points
     return TensorMapLayout(
         tensor_map_element(operands),
-        (inner, outer, *(count for count, _ in reversed(axes))),
+        sizes,
         (matrix.leading_stride * size, *(stride for _, stride in reversed(axes))),
         (*box, *(1 for _ in axes)),
+        varying=_varying(matrix.tensor, points, 1 if matrix.extent else len(sizes) - 1),
     )
 
 
@@ -361,14 +381,25 @@ def output_map(problem: WgmmaProblem, access: Access) -> TensorMapLayout:
     size = vectors.bytes_of(access.tensor.element)
     row, strides = access.row_stride(contraction.m), access.batch_strides(contraction.batches)
     assert row is not None and strides is not None
+    sizes = (contraction.n, contraction.m, *reversed(contraction.batches))
+    of_rows = isinstance(contraction.row_points, Extent)
+    points = contraction.row_points if of_rows else contraction.outer_batch_points
     return TensorMapLayout(
         _element_name(access.tensor.element),
-        (contraction.n, contraction.m, *reversed(contraction.batches)),
+        sizes,
         (row * size, *(stride * size for stride in reversed(strides))),
         (problem.box_row(size) // size, WGMMA_ROWS, *(1 for _ in strides)),
         swizzle=problem.box_row(size),
         l2_promotion=0,
+        varying=_varying(access.tensor, points, 1 if of_rows else len(sizes) - 1),
     )
+
+
+def _varying(tensor: Tensor, points: Size, axis: int) -> tuple[int, ...]:
+    """What a tensor map says of its dimension ``axis``, of so many elements, where a size of ``tensor`` varies."""
+    if tensor.varying is None or not isinstance(points, Extent):
+        return ()
+    return axis, tensor.varying, points.factor
 
 
 def tensor_map_element(operands: Operands) -> str:
