@@ -18,6 +18,8 @@ from mlirstack.bundle.manifest import PACKED, PARAMETERS, Manifest, read_manifes
 from mlirstack.bundle.parameters import map_parameters
 from mlirstack.bundle.verify import verify
 from mlirstack.deploy import build as deploy_build
+from mlirstack.deploy import tune
+from mlirstack.deploy.profile import profile
 from mlirstack.errors import BundleError, UsageError
 from mlirstack.frontend.parameters import save_parameters
 from mlirstack.targets.registry import create_target
@@ -118,6 +120,10 @@ def test_arrays_read_it_too(net: Net, built: Path) -> None:
     np.testing.assert_allclose(run([X[0].numpy()])[1], eager(net).numpy(), rtol=1e-5, atol=1e-5)
 
 
+def test_the_profile_is_given_it_as_well(built: Path) -> None:
+    assert len(profile(built, device=IREE)) >= 2
+
+
 def test_damage_is_found_before_anything_is_loaded(copy: Path, built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*arguments: object) -> None:
         raise AssertionError("a target was given a damaged bundle")
@@ -164,7 +170,13 @@ def test_large_parameters_are_packed_unless_told_otherwise(tmp_path: Path, monke
     assert packed() == [None]
     monkeypatch.setattr(deploy_build, "PREPACK_FROM", (64 + 1) * 32 * 4)
     assert packed() == [f"cpu/{PACKED}"]
+    shutil.move(tmp_path / "net", tmp_path / "packed")
     assert packed(prepack="false") == [None]
+    # What tuning keeps is what was packed for the code that it keeps.
+    for best, part in (("net", "packed"), ("packed", "net")):
+        copy, kept = (shutil.copytree(tmp_path / name, tmp_path / f"{name}-{best}") for name in (best, part))
+        assert tune._keep(copy, kept, ()) == kept and verify(kept).ok
+        assert read_manifest(kept).files.keys() == read_manifest(tmp_path / best).files.keys()
     with pytest.raises(UsageError, match="target 'cpu': prepack is true or false, not 'maybe'"):
         packed(prepack="maybe")
 

@@ -122,7 +122,9 @@ def _table(report: BuildReport) -> Table:
         table.add_column(column)
     for column in ("code", "compiled in"):
         table.add_column(column, justify="right")
-    tuned = any(target.tried for target in report.targets)
+    packed, tuned = (any(found) for found in zip(*((t.packed, t.tried) for t in report.targets), strict=True))
+    if packed:
+        table.add_column("packed ahead", justify="right")
     if tuned:
         table.add_column("settings tried, fastest first", overflow="fold")
     for target in report.targets:
@@ -131,7 +133,8 @@ def _table(report: BuildReport) -> Table:
         for tried in target.tried:
             settings = " ".join(f"{key}={value}" for key, value in tried.settings.items()) or "defaults"
             lines.append(f"{settings}: {tried.median_s * 1e3:.3f} ms" if tried.median_s else f"{settings}: {tried.problem}")
-        table.add_row(*row, *(["\n".join(lines)] if tuned else []))
+        sizes = [_size(target.packed) if target.packed else ""] if packed else []
+        table.add_row(*row, *sizes, *(["\n".join(lines)] if tuned else []))
     return table
 
 

@@ -38,7 +38,8 @@ def read_inputs(file: Path, manifest: Manifest) -> list[Any]:
         else:
             raise UsageError(f"{file}: inputs are read from {', '.join(SUFFIXES)}")
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise UsageError(f"cannot read inputs from {file}: {error}") from error
+        reason = "it holds something else than arrays" if "pickle" in str(error) else error
+        raise UsageError(f"cannot read inputs from {file}: {reason}") from error
     specs = _inputs(manifest)
     if isinstance(found, Mapping):
         values = _by_name(file, dict(found), specs)

@@ -19,7 +19,7 @@ from mlirstack.deploy.bench import golden_call
 from mlirstack.deploy.gpu_time import Kernel, gpu_time
 from mlirstack.errors import MissingDependencyError, MlirstackError, UsageError
 from mlirstack.frontend.program import ENTRY
-from mlirstack.passes.iree.archive import SCOPE
+from mlirstack.passes.iree.archive import MODULE, PACKED, SCOPE
 from mlirstack.pipeline.tool import run_tool
 
 CALLS = 10
@@ -53,9 +53,10 @@ def profile(path: Path, *, device: str | None = None) -> tuple[Kernel, ...]:
     program, reader = _tool("iree-benchmark-module"), _tool("iree-profile")
     with tempfile.TemporaryDirectory(prefix="mlirstack-profile-") as folder:
         directory = Path(folder)
-        arguments = [f"--device={_DEVICE}", f"--module={(path / model.entry.files['module.vmfb']).resolve()}"]
-        if PARAMETERS in model.manifest.files:
-            arguments.append(f"--parameters={SCOPE}={(path / PARAMETERS).resolve()}")
+        arguments = [f"--device={_DEVICE}", f"--module={(path / model.entry.files[MODULE]).resolve()}"]
+        for scope, file in ((SCOPE, PARAMETERS), (PACKED, model.entry.packed)):
+            if file and file in model.manifest.files:
+                arguments.append(f"--parameters={scope}={(path / file).resolve()}")
         for number, slot in enumerate(function.executable.slots):
             given = slot.position is not None
             value = inputs[leaves[slot.position]] if given else array_of(function.parameters[slot.name])

@@ -172,6 +172,7 @@ class KernelGraph:
         self.arguments: list[Tensor] = []
         self._current: dict[Any, Tensor] = {}  # MLIR value → what it holds now
         self._fills: dict[Any, Any] = {}  # MLIR value → the scalar that fills it
+        self._viewed: dict[Any, tuple[Any, Tensor]] = {}  # view of a buffer → its op, and what the buffer held then
         for op in ops:
             self._add(op)
         self.results: list[Tensor] = self._leaving()
@@ -274,6 +275,9 @@ class KernelGraph:
                 tensor = self._tensor(result, node)
                 node.outputs.append(Operand(tensor, result, None, ()))
                 self._current[result] = tensor
+                source = node.inputs[0].tensor if op.name.startswith("memref.") and node.inputs else None
+                if source is not None:
+                    self._viewed[result] = (op, source)
         self.nodes.append(node)
 
     def _read(self, node: Node, value: Any, affine: Any) -> Operand:
@@ -286,6 +290,9 @@ class KernelGraph:
         return Operand(tensor, value, affine, _dims(affine) if affine is not None else ())
 
     def _lookup(self, value: Any) -> Tensor:
+        view, source = self._viewed.get(value, (None, None))
+        if view is not None and view.operands[0] in self._current and self._lookup(view.operands[0]) is not source:
+            self._add_other(view)  # the buffer was written since: the same view is of something else now
         if value not in self._current:
             self._current[value] = self._tensor(value, None)
             self.arguments.append(self._current[value])
