@@ -365,3 +365,37 @@ def test_attention_is_zero_where_all_scores_are_negative_infinity() -> None:
         "three dimensions": lambda q, k, v: F.scaled_dot_product_attention(q[0], k[0], v[0]),
     }
     assert_as_eager(programs, query, key.abs() + 0.1, value)
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int32, torch.uint8])
+def test_an_operand_without_dimensions_is_cut_to_the_dtype_of_the_others(dtype: torch.dtype) -> None:
+    """An int8 is compared with 300 as with 44; shifts by a wider number ended the process."""
+    x = torch.tensor([1, 5, 44, 100, 127, 3, 0]).to(dtype)
+    wide = torch.tensor(2**32 + 300)
+    programs = {
+        "equal": torch.eq,
+        "less": torch.lt,
+        "not less, the other way round": lambda x, y: torch.ge(y, x),
+        "largest": torch.maximum,
+        "floored": lambda x, y: torch.div(x, y, rounding_mode="floor"),
+        "cut off": lambda x, y: torch.div(y, x | 1, rounding_mode="trunc"),
+        "rest": lambda x, y: (torch.remainder(y, x | 1), torch.fmod(x, y))[0],
+        "shift": lambda x, y: (x >> (y & 3)) + (x << (y & 1)),
+        "larger": torch.fmax,
+        "chosen": lambda x, y: torch.where(x > 4, x, y),
+    }
+    assert_as_eager(programs, x, wide)
+
+
+def test_real_numbers_are_compared_in_the_dtype_of_those_with_dimensions() -> None:
+    x = torch.tensor([0.1, 0.2, -1.0, NAN, INF])
+    programs = {
+        "equal": torch.eq,
+        "equal in half precision": lambda x, y: torch.eq(x.half(), y),
+        "above": lambda x, y: torch.gt(y, x),
+        "largest number": torch.fmax,
+        "smallest number": lambda x, y: torch.fmin(y, x.half()),
+        "largest of two shapes": lambda x, y: torch.fmax(x, x[:, None]),
+        "floored in half precision": lambda x, y: torch.div(x.half(), y, rounding_mode="floor"),
+    }
+    assert_as_eager(programs, x, torch.tensor(0.1, dtype=torch.float64))

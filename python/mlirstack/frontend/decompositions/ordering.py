@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from mlirstack.frontend.decompositions.extend import Decomposition, extend
+from mlirstack.frontend.decompositions.unsigned import common_dtype
 
 aten = torch.ops.aten
 
@@ -29,6 +30,17 @@ def add_ordering_decompositions(table: dict[Any, Decomposition]) -> None:
         extend(table, op, functools.partial(_with_place, extreme))
     for op, extreme in ((aten.argmax.default, torch.amax), (aten.argmin.default, torch.amin)):
         extend(table, op, functools.partial(_place_alone, extreme))
+    for op, extreme in ((aten.fmax.default, torch.maximum), (aten.fmin.default, torch.minimum)):
+        extend(table, op, functools.partial(_but_for_nan, extreme))
+
+
+def _but_for_nan(extreme: Callable[..., Tensor], x: Tensor, y: Tensor) -> Tensor:
+    """The extreme of two numbers, or the one that is a number; torch-mlir's conversion broadcasts no operand."""
+    common = common_dtype((x, y))
+    x, y = x.to(common), y.to(common)
+    if not common.is_floating_point:
+        return extreme(x, y)
+    return torch.where(torch.isnan(x), y, torch.where(torch.isnan(y), x, extreme(x, y)))
 
 
 def _keys(x: Tensor) -> Tensor:

@@ -36,6 +36,7 @@ from mlirstack.frontend.decompositions.padding import add_padding_decompositions
 from mlirstack.frontend.decompositions.prims import add_prim_decompositions
 from mlirstack.frontend.decompositions.real_division import add_real_division_decompositions
 from mlirstack.frontend.decompositions.recurrent import mend_lstm_layers
+from mlirstack.frontend.decompositions.scalar_operands import add_scalar_operand_decompositions
 from mlirstack.frontend.decompositions.transposed import add_transposed_decompositions
 from mlirstack.frontend.decompositions.truths import add_truth_decompositions
 from mlirstack.frontend.decompositions.unsigned import add_unsigned_decompositions, compared_with
@@ -114,6 +115,7 @@ def decomposition_table() -> dict[Any, Decomposition]:
     add_unsigned_decompositions(table)
     add_window_gradient_decompositions(table)
     add_truth_decompositions(table)
+    add_scalar_operand_decompositions(table)
     table.update(
         {
             aten.var.correction: _var,
