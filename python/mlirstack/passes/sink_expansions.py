@@ -27,17 +27,100 @@ class SinkExpansions(PythonPass):
     its result is expanded instead::
 
         generic [b, s, d] ins(expand(%y), %x)      →      expand(generic [b·s, d] ins(%y, collapse(%x)))
+
+    An elementwise op that would do so but for a result with other axes in between is cut in two: it computes, and another
+    op permutes, which attention, for one, reads as a view::
+
+        generic [h, b, s, d] ins(expand(%y), %bias)    →    permute(expand(generic [b·s, h·d] ins(%y, collapse(%bias))))
     """
 
     name = "mlirstack-sink-expansions"
 
     def apply(self, module: Any) -> None:
-        for op in walk(module):
-            if op.name != "linalg.generic" or any(static_elements(value) is None for value in (*op.operands, *op.results)):
-                continue
-            merged = _merged_loops(op)
-            if merged:
-                _collapse(op, merged)
+        for op in [op for op in walk(module) if op.name == "linalg.generic" and _is_static(op)]:
+            number = _permuted_operand(op)
+            for part in (op,) if number is None else _permute_after(op, number):
+                merged = _merged_loops(part)
+                if merged:
+                    _collapse(part, merged)
+
+
+def _is_static(op: Any) -> bool:
+    return all(static_elements(value) is not None for value in (*op.operands, *op.results))
+
+
+# --------------------------------------------------------------------------------------------------- ops that permute, too
+
+
+def _permuted_operand(op: Any) -> int | None:
+    """The operand in whose order ``op`` can compute on what was expanded, where it cannot in the order of its result.
+
+    What was expanded is another op's result and read by this one alone, so that both can be one kernel then.
+    """
+    shape = op_shape(op)
+    if shape is None or shape.reductions or any(None in dims for dims in shape.dims) or len(list(_body(op))) < 2:
+        return None
+    if any(inner.name == "linalg.index" for inner in walk(op)):
+        return None
+    for number, (value, dims) in enumerate(zip(op.operands, shape.dims[:-1], strict=False)):
+        producer = functions.defining_op(value)
+        if producer is None or producer.name != "tensor.expand_shape" or sorted(_loops(dims)) != list(shape.parallel):
+            continue
+        source = functions.defining_op(producer.operands[0])
+        if (
+            source is None
+            or source.name != "linalg.generic"
+            or not (_is_read_once(value) and _is_read_once(source.results[0]))
+        ):
+            continue
+        groups = [tuple(_loops(dims)[axis] for axis in axes) for axes in _reassociation(producer)]
+        if any(not _is_together(group, shape.dims[-1]) for group in groups) and all(
+            _is_together(group, other) for group in groups for other in shape.dims[:-1]
+        ):
+            return number
+    return None
+
+
+def _permute_after(op: Any, number: int) -> tuple[Any, Any]:
+    """``op`` computed in the order of operand ``number``, and the op that permutes the result."""
+    shape = op_shape(op)
+    assert shape is not None
+    order, rank = _loops(shape.dims[number]), len(shape.sizes)
+    kind = ir.RankedTensorType(op.results[0].type)
+    maps = [[order.index(loop) for loop in _loops(dims)] for dims in shape.dims[:-1]]
+    iterators = op.attributes["iterator_types"]
+    with ir.InsertionPoint(op), op.location:
+        empty = dialect("tensor").EmptyOp([shape.sizes[loop] for loop in order], kind.element_type).result
+        computed = _generic(op, [*list(op.operands)[:-1], empty], [_map(rank, m) for m in (*maps, range(rank))], iterators)
+        permuted = dialect("linalg").GenericOp(
+            [kind], [computed.results[0]], [op.operands[len(op.operands) - 1]],
+            ir.ArrayAttr.get([_map(rank, order), _map(rank, _loops(shape.dims[-1]))]), iterators,
+        )  # fmt: skip
+        block = permuted.regions[0].blocks.append(kind.element_type, kind.element_type)
+        with ir.InsertionPoint(block):
+            dialect("linalg").YieldOp([block.arguments[0]])
+    op.results[0].replace_all_uses_with(permuted.results[0])
+    op.erase()
+    return computed.operation, permuted.operation
+
+
+def _body(op: Any) -> Any:
+    return op.regions[0].blocks[0].operations
+
+
+def _loops(dims: Sequence[int | None]) -> list[int]:
+    return [dim for dim in dims if dim is not None]
+
+
+def _is_read_once(value: Any) -> bool:
+    return len(list(value.uses)) == 1
+
+
+def _map(loops: int, chosen: Sequence[int]) -> Any:
+    return ir.AffineMapAttr.get(ir.AffineMap.get(loops, 0, [ir.AffineDimExpr.get(loop) for loop in chosen]))
+
+
+# ------------------------------------------------------------------------------------------------- loops that become one
 
 
 def _merged_loops(op: Any) -> list[Group]:
@@ -118,6 +201,11 @@ def _collapsed(value: Any, axes: Sequence[Sequence[int]]) -> Any:
         for axis in group:
             size *= kind.get_dim_size(axis)
         sizes.append(size)
+    producer = functions.defining_op(value)
+    if producer is not None and producer.name == "tensor.empty":  # nothing in it: a view would keep it out of the kernel
+        return dialect("tensor").EmptyOp(sizes, kind.element_type).result
+    if producer is not None and producer.name == "linalg.fill":
+        return dialect("linalg").fill(producer.operands[0], outs=[_collapsed(producer.operands[1], axes)])
     target = ir.RankedTensorType.get(sizes, kind.element_type)
     return dialect("tensor").CollapseShapeOp(target, value, axes).result
 
