@@ -106,7 +106,10 @@ def test_rows_that_begin_between_words_are_stored_by_two_warpgroups() -> None:
 
 @pytest.mark.portable
 def test_factors_that_the_copy_engine_reads_slowly_are_shared() -> None:
-    assert candidates(Product(1000, 1544, 2040))[0]["multicast"] == "both"  # rows of 4080 bytes
+    found = candidates(Product(1000, 1544, 2040))  # rows of 4080 bytes
+    assert found[0]["multicast"] == "both"
+    assert [c["columns"] for c in found if c["multicast"] == "turns"][:1] == [104]  # to be measured: 30 clusters of four
+    assert not any(c["multicast"] == "turns" for c in candidates(Product(1000, 1544, 2048)))
 
 
 @pytest.mark.portable
@@ -288,6 +291,7 @@ TENSOR_CORE_CASES = [
     (Product(133, 137, 72, residual=True, bias=True), tile(128, 104, 3)),  # rows that begin between two words
     (Product(70, 75, 72, result="f32", batch=(2,)), tile(64, 40, 3, consumers=1)),
     (Product(136, 200, 136, a="km", b="kn"), tile(128, 128, 3, multicast="both")),
+    (Product(260, 100, 392, bias=True), tile(64, 40, 3, multicast="turns", consumers=1)),  # three tiles are outside
     (
         Product(70, 192, 136, bias=True, result="f32"),
         tile(64, 64, 3, multicast="a", consumers=1),

@@ -39,7 +39,7 @@ class WgmmaBlock:
         # Blocks that share the K of a tile are neighbours in the cluster; those of the tile below follow, then on the right.
         self.part = self.rank % tile.split if tile.multicast != "none" else self.rank
         place = self.rank // tile.split
-        self._down = place % tile.cluster_tiles[0]
+        self.down = place % tile.cluster_tiles[0]
         self._across = place // tile.cluster_tiles[0]
         self.first = kernel.block_index() // tile.cluster  # tile of the cluster
         self.clusters = clusters
@@ -101,21 +101,22 @@ class WgmmaBlock:
     def place(self, work: Int) -> Place:
         """First row and column of this block's tile in the cluster's tile ``work``, and its product."""
         place, tile = self._raster.place(work), self.tile
-        row = place.row * 2 + self._down if tile.shares_right else place.row
-        column = place.column * 2 + self._across if tile.shares_left else place.column
+        down, across = tile.cluster_tiles
+        row = place.row * down + self.down if down > 1 else place.row
+        column = place.column * across + self._across if across > 1 else place.column
         return Place(row * self.problem.result_rows, column * self.problem.result_columns, place.batch)
 
     def left_share(self) -> Share | None:
         """Which half of the left factor this block copies, and for whom; None where it shares none."""
         tile = self.tile
-        first = self.part + self._down * tile.split
+        first = self.part + self.down * tile.split
         return self._share(self._across, first, tile.split * tile.cluster_tiles[0]) if tile.shares_left else None
 
     def right_share(self) -> Share | None:
         """The same of the right factor."""
         tile = self.tile
         first = self.part + self._across * (tile.split * tile.cluster_tiles[0]) if tile.shares_left else self.part
-        return self._share(self._down, first, tile.split) if tile.shares_right else None
+        return self._share(self.down, first, tile.split) if tile.shares_right else None
 
     def _share(self, half: Int, first: Int, distance: int) -> Share:
         """Of block ``first`` of the cluster and the one ``distance`` further."""

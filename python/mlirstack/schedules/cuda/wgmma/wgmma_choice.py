@@ -16,7 +16,7 @@ from mlirstack.schedules.cuda.instructions.tensor_core import Operands
 from mlirstack.schedules.cuda.instructions.warpgroup import SWIZZLE, WGMMA_ROWS
 from mlirstack.schedules.cuda.product.contraction import Contraction
 from mlirstack.schedules.cuda.product.padded_factor import copied_bytes
-from mlirstack.schedules.cuda.wgmma.wgmma_tile import WgmmaProblem, WgmmaTile
+from mlirstack.schedules.cuda.wgmma.wgmma_tile import TURNS, WgmmaProblem, WgmmaTile
 
 _ROWS = (64, 128, 256)
 _COLUMNS = (64, 96, 128, 192, 256)
@@ -33,6 +33,7 @@ _ANY = WgmmaTile(64, 64, 0)
 _PEAK = 0.83  # share of the tensor cores' peak that a main loop reaches where nothing else holds it up
 _FLOPS_PER_CLOCK = 4096  # of a multiprocessor's tensor cores, 16-bit elements
 _MULTICAST_GAIN = 0.01  # on shapes that fill the chip several times over
+_MOST_TURNS = 4  # tiles of this kind that are measured
 _GROUPS = (4, 16)  # other rasters than the default of 8 rows of tiles
 _START = 1.5e-6  # seconds until the first products are computed, and from the last ones to the end
 _CLUSTER = 0.5e-6  # seconds for blocks of a cluster to find each other
@@ -72,7 +73,26 @@ def candidates(
             if problem.fits(device) and _is_sensible(problem, device):
                 found[variant] = seconds(problem, device, factor_bytes)
     tiles = sorted(found, key=lambda tile: found[tile])[:_COUNT]
-    return tiles[:1] + [replace(tiles[0], group=group) for group in _GROUPS if tiles] + tiles[1:] if tiles else []
+    if not tiles:
+        return []
+    others = [] if factor_bytes is not None else _in_turns(contraction, operands, device, tiles, swapped=swapped)
+    return [tiles[0], *(replace(tiles[0], group=group) for group in _GROUPS), *others, *tiles[1:]]
+
+
+def _in_turns(
+    contraction: Contraction, operands: Operands, device: Device, tiles: Sequence[WgmmaTile], *, swapped: bool
+) -> list[WgmmaTile]:
+    """Tiles whose blocks bring a factor in turns, to be measured: where copies are what holds the products up.
+
+    The model knows too little of them to choose one.
+    """
+    variants = dict.fromkeys(replace(tile, multicast="turns", split=1) for tile in tiles if not tile.pingpong)
+    problems = [WgmmaProblem(contraction, operands, variant, swapped) for variant in variants]
+    fitting = [
+        problem for problem in problems if problem.fits(device) and ceil(problem.left.rows / problem.result_rows) >= TURNS
+    ]
+    waiting = [problem for problem in fitting if _copy_seconds(problem) > step_seconds(problem, device)]
+    return [problem.tile for problem in sorted(waiting, key=lambda problem: seconds(problem, device))[:_MOST_TURNS]]
 
 
 def _tiles(problem: WgmmaProblem, device: Device) -> Iterator[WgmmaTile]:
@@ -156,7 +176,8 @@ def _copy_seconds(problem: WgmmaProblem) -> float:
         (problem.right, tile.columns, tile.shares_right),
     ):
         is_whole = matrix.leading_stride * size % SWIZZLE == 0
-        rows += own * (1.0 if is_whole else _TWO_LINES) / (2 if is_shared else 1)
+        bringing = TURNS if matrix is problem.right and tile.takes_turns else 2 if is_shared else 1
+        rows += own * (1.0 if is_whole else _TWO_LINES) / bringing
     return rows * _COPY_ROW
 
 

@@ -13,14 +13,15 @@ from mlirstack.schedules.cuda.kernel import TensorMapLayout
 from mlirstack.schedules.cuda.product.contraction import Matrix
 from mlirstack.schedules.cuda.values import Int
 from mlirstack.schedules.cuda.wgmma.wgmma_block import Share, WgmmaBlock
-from mlirstack.schedules.cuda.wgmma.wgmma_tile import WgmmaProblem, factor_map
+from mlirstack.schedules.cuda.wgmma.wgmma_tile import TURNS, WgmmaProblem, factor_map
 
 
 @dataclass(frozen=True)
 class Source:
     """A factor on its way into shared memory: ``rows`` of it a stage, ``offset`` bytes from the stage's begin.
 
-    ``shared``: this block's half of it, where another block of the cluster brings the rest.
+    ``shared``: this block's half of it, where another block of the cluster brings the rest.  ``in_turns``: the blocks of the
+    cluster bring all of it, for all, in turns.
     """
 
     matrix: Matrix
@@ -29,6 +30,7 @@ class Source:
     rows: int
     offset: int
     shared: Share | None
+    in_turns: bool = False
 
 
 class FactorCopies(Protocol):
@@ -66,7 +68,10 @@ class Producer:
         rows, columns = problem.result_rows, problem.result_columns
         self._block = block
         self._left = Source(problem.left, problem.left_shared, maps[0], rows, 0, block.left_share())
-        self._right = Source(problem.right, problem.right_shared, maps[1], columns, problem.left_bytes, block.right_share())
+        self._right = Source(
+            problem.right, problem.right_shared, maps[1], columns, problem.left_bytes, block.right_share(),
+            in_turns=problem.tile.takes_turns,
+        )  # fmt: skip
         self._lefts, self._rights = [self._left], [self._right]
         if problem.other is not None:
             beside = self._lefts if problem.swapped else self._rights
@@ -108,6 +113,11 @@ class Producer:
 
     def _copy_rows(self, source: Source, target: Int, k: Int, row: Int, batch: list[Int], barrier: Any) -> None:
         """K is contiguous: one box, or this block's half of it for both blocks."""
+        if source.in_turns:
+            turn = k // source.layout.tile_k % TURNS
+            kernel = self._block.kernel
+            kernel.when(turn.equals(self._block.down), lambda: self._load(source, target, [k, row, *batch], barrier))
+            return
         if source.shared:
             rows = source.rows // 2
             row = row + source.shared.half * rows
@@ -126,5 +136,5 @@ class Producer:
     def _load(self, source: Source, target: Int, coordinates: list[Int], barrier: Any, offsets: Sequence[Int] = ()) -> None:
         kernel = self._block.kernel
         place = kernel.offset(self._block.shared, target)
-        mask = source.shared.mask if source.shared else None
+        mask = (1 << TURNS) - 1 if source.in_turns else source.shared.mask if source.shared else None
         tma.tensor_load(kernel, place, source.tensor_map, coordinates, barrier, mask, offsets)

@@ -30,6 +30,7 @@ PIECE_BYTES = 16 * WARPGROUP  # four accumulators of each thread of a warpgroup
 STORE_BUFFERS = 2  # of each warpgroup, used in turns
 _PRODUCTS_PER_CLOCK = 2048  # of a multiprocessor, bytes of a factor each
 _SLOW_START = 300  # clocks
+TURNS = 4  # blocks that bring a factor in turns
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,8 @@ class WgmmaTile:
 
     ``rows`` by ``columns`` of the result, by ``consumers`` warpgroups; a ring of ``stages`` buffers.  ``multicast``: which
     factor two neighbouring blocks of a cluster share ("none", "a": they stand side by side, "b": one above the other,
-    "both": two by two blocks).  ``split``: blocks of a cluster that share the K of one tile, a power of two.  ``group``:
+    "both": two by two blocks), each bringing half of it; "turns": four blocks one above the other, which bring all of it for
+    all in turns.  ``split``: blocks of a cluster that share the K of one tile, a power of two.  ``group``:
     rows of tiles that are worked through column by column, so that what is in flight at a time shares factors in L2.
     ``pingpong``: each consumer has tiles of its own, and runs the epilogue of one while the other multiplies.
     """
@@ -61,7 +63,7 @@ class WgmmaTile:
     @property
     def cluster_tiles(self) -> tuple[int, int]:
         """Tiles of a cluster along rows and columns."""
-        return {"none": (1, 1), "a": (1, 2), "b": (2, 1), "both": (2, 2)}[self.multicast]
+        return {"none": (1, 1), "a": (1, 2), "b": (2, 1), "both": (2, 2), "turns": (TURNS, 1)}[self.multicast]
 
     @property
     def shares_left(self) -> bool:
@@ -74,9 +76,14 @@ class WgmmaTile:
         return self.multicast in ("b", "both")
 
     @property
+    def takes_turns(self) -> bool:
+        """Do the blocks of a cluster bring the right factor for all in turns?"""
+        return self.multicast == "turns"
+
+    @property
     def writers(self) -> int:
         """Blocks that fill a block's ring: itself, and those that it shares a factor with."""
-        return 1 + self.shares_left + self.shares_right
+        return TURNS if self.takes_turns else 1 + self.shares_left + self.shares_right
 
     @property
     def warpgroups(self) -> tuple[int, int]:
@@ -320,6 +327,8 @@ class WgmmaProblem:
         if tile.cluster > 1 and not device.has_clusters:
             return False
         registers = tile.blocks * tile.accumulators <= (128 if tile.consumers <= 2 else 96)
+        if tile.takes_turns and (tile.split > 1 or self.swapped or self.other is not None or not self.right.k_major):
+            return False
         if tile.split > 1 and (self.operands.is_integer or tile.pingpong):
             return False  # sums travel as f32; a tile of one block has no room for turns
         if not self._holds_whole_boxes() or not self._shares_whole_boxes() or not self._holds_pairs():
