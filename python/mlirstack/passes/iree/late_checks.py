@@ -18,12 +18,14 @@ from mlirstack.passes.iree.archive import CHECKS
 from mlirstack.passes.iree.arguments import reflect
 from mlirstack.passes.iree.results import RESULT_SIZES
 
+_TOGETHER = 8  # conditions of one kernel
+
 
 def checks_to_results(module: Any) -> None:
     """Before: ``@main`` asserts on tensors of one boolean.  After: it returns them, as bytes in one tensor behind its other
     results, and their messages stand in its reflection::
 
-        cf.assert (tensor.extract %ok[]), "…"; return %y      →      return %y, (extui %ok : tensor<1xi8>)
+        cf.assert (tensor.extract %ok[]), "…"; return %y      →      return %y, (%ok as bytes : tensor<1xi8>)
     """
     main = function(module, MAIN)
     if RESULT_SIZES not in main.attributes or len(main.regions[0].blocks) != 1:
@@ -57,13 +59,29 @@ def _checked(op: Any) -> Any | None:
 
 
 def _joined(conditions: list[Any]) -> Any:
-    """The conditions as the bytes of one tensor."""
-    tensor, arith, byte = dialect("tensor"), dialect("arith"), ir.IntegerType.get_signless(8)
-    boolean, one = ir.IntegerType.get_signless(1), ir.ArrayAttr.get([])
-    pieces = []
-    for condition in conditions:
-        flat = tensor.ExpandShapeOp(ir.RankedTensorType.get([1], boolean), condition, one, [], [1]).result
-        pieces.append(arith.ExtUIOp(ir.RankedTensorType.get([1], byte), flat).result)
+    """The conditions as the bytes of one tensor: one kernel writes some of them at a time, where a concatenation would be a
+    kernel and a copy for each."""
+    pieces = [_bytes(conditions[start : start + _TOGETHER]) for start in range(0, len(conditions), _TOGETHER)]
     if len(pieces) == 1:
         return pieces[0]
-    return tensor.ConcatOp(ir.RankedTensorType.get([len(pieces)], byte), 0, pieces).result
+    kind = ir.RankedTensorType.get([len(conditions)], ir.IntegerType.get_signless(8))
+    return dialect("tensor").ConcatOp(kind, 0, pieces).result
+
+
+def _bytes(conditions: list[Any]) -> Any:
+    """``[conditions]`` bytes: byte i is condition i."""
+    linalg, arith, byte = dialect("linalg"), dialect("arith"), ir.IntegerType.get_signless(8)
+    empty = dialect("tensor").EmptyOp([len(conditions)], byte).result
+    scalar, own = ir.AffineMap.get(1, 0, []), ir.AffineMap.get_identity(1)
+    maps = [ir.AffineMapAttr.get(m) for m in (*(scalar for _ in conditions), own)]
+    loops = ir.ArrayAttr.get([ir.Attribute.parse("#linalg.iterator_type<parallel>")])
+    op = linalg.GenericOp([empty.type], conditions, [empty], ir.ArrayAttr.get(maps), loops)
+    boolean = ir.IntegerType.get_signless(1)
+    block = op.regions[0].blocks.append(*(boolean for _ in conditions), byte)
+    with ir.InsertionPoint(block):
+        number, chosen = linalg.IndexOp(0).result, block.arguments[0]
+        for i in range(1, len(conditions)):
+            is_this = arith.CmpIOp(arith.CmpIPredicate.eq, number, arith.ConstantOp(number.type, i).result).result
+            chosen = arith.SelectOp(is_this, block.arguments[i], chosen).result
+        linalg.YieldOp([arith.ExtUIOp(byte, chosen).result])
+    return op.results[0]
