@@ -17,6 +17,7 @@ from mlirstack.bindings import new_context
 from mlirstack.ir.ops import function, walk
 from mlirstack.ir.text import parse_module
 from mlirstack.lowering import Lowering
+from mlirstack.passes.iree.program import hide_program, left_alone, packed_program
 from mlirstack.passes.sizes import MOST, most_of, origin
 from mlirstack.schedules.cuda.device import DEVICES
 from mlirstack.schedules.cuda.emitter import choose
@@ -178,3 +179,17 @@ def test_a_batch_without_a_limit_has_indices_of_64_bits() -> None:
     (export,) = [op for op in walk(lowering.payload) if op.name == "hal.executable.export"]
     assert "constants = 2" in str(export.attributes["layout"])  # the words of one number
     check(lowering, Gate(), [random(size, 3, 5, dtype=torch.float32) for size in (1, 33)], 1e-6)
+
+
+def test_what_is_left_to_iree_is_named() -> None:
+    module = main_of(
+        """func.func @main(%x: tensor<4x?xf32>, %n: index) -> tensor<4x?xf32> {
+          %0 = tensor.empty(%n) : tensor<4x?xf32>
+          %1 = linalg.copy ins(%x : tensor<4x?xf32>) outs(%0 : tensor<4x?xf32>) -> tensor<4x?xf32>
+          %2 = linalg.copy ins(%1 : tensor<4x?xf32>) outs(%0 : tensor<4x?xf32>) -> tensor<4x?xf32>
+          return %2 : tensor<4x?xf32> }"""
+    ).parent.opview
+    with module.context:
+        hide_program(module)
+        assert left_alone(packed_program(module)) == "linalg.copy tensor<4x?xf32> (2)"
+    assert left_alone("") == ""

@@ -9,6 +9,7 @@ from mlirstack.passes.cuda.cubin import CubinCode
 from mlirstack.passes.cuda.plan import LaunchPlan
 from mlirstack.passes.cuda.resources import kernel_table
 from mlirstack.passes.cuda.sass import SassCode, kernel_listings
+from mlirstack.passes.iree.program import left_alone
 from mlirstack.pipeline.step import Translation
 
 
@@ -41,7 +42,8 @@ class TabulateKernels(Translation):
 
     def translate(self, payload: SassCode | str) -> KernelTable:
         sass = _complete(payload)
-        return KernelTable(kernel_table(_plan(sass.code), kernel_listings(sass.text)), sass)
+        plan = _plan(sass.code)
+        return KernelTable(kernel_table(plan, kernel_listings(sass.text), left_alone(plan.program)), sass)
 
 
 @dataclass(frozen=True)

@@ -87,8 +87,9 @@ _HEADINGS: tuple[str, ...] = (
 )  # fmt: skip
 
 
-def kernel_table(plan: LaunchPlan, listings: Mapping[str, str]) -> str:
-    """One line a kernel, for people; ``listings`` is the machine code by kernel."""
+def kernel_table(plan: LaunchPlan, listings: Mapping[str, str], others: str = "") -> str:
+    """One line a kernel, for people; ``listings`` is the machine code by kernel, ``others`` are ops that another compiler
+    has to compile."""
     device = device_of(plan.arch)
     launches = Counter(step.kernel for f in plan.functions for step in f.steps if isinstance(step, Launch))
     rows = [_HEADINGS]
@@ -103,6 +104,7 @@ def kernel_table(plan: LaunchPlan, listings: Mapping[str, str]) -> str:
     spilled = [kernel.name for kernel in plan.kernels if kernel.spill_bytes]
     notes = [f"registers spill to memory in: {', '.join(spilled)}"] if spilled else []
     notes += [f"ptxas on {kernel.name}: {kernel.warning}" for kernel in plan.kernels if kernel.warning]
+    notes += [f"left to IREE: {others}"] if others else []
     return "\n".join([heading, *notes, "", *lines]) + "\n"
 
 

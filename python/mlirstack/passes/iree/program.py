@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import base64
 import zlib
+from collections import Counter
 from typing import Any
 
 import numpy as np
 
-from mlirstack.bindings import ir
-from mlirstack.ir.text import module_bytecode
+from mlirstack.bindings import ir, new_context
+from mlirstack.ir.ops import walk
+from mlirstack.ir.text import module_bytecode, parse_module
 
 PROGRAM = "mlirstack.program"  # module attribute: the bytecode of the program that calls the kernels
 
@@ -41,3 +43,17 @@ def packed_program(module: Any) -> str:
 def unpacked_program(text: str) -> bytes:
     """Inverse of :func:`packed_program`: MLIR bytecode."""
     return zlib.decompress(base64.b64decode(text))
+
+
+def left_alone(text: str) -> str:
+    """What :func:`packed_program` has packed computes itself, besides calling kernels: its ops by the type of their result,
+    most frequent first, in one line; empty where that is nothing."""
+    if not text:
+        return ""
+    module = parse_module(unpacked_program(text), new_context())
+    ops = [op for op in walk(module) if op.name.startswith("linalg.")]
+    kinds = Counter(f"{op.name} {op.results[0].type}" for op in ops if op.name not in _PARTS and len(op.results))
+    return ", ".join(f"{kind}{f' ({count})' if count > 1 else ''}" for kind, count in kinds.most_common())
+
+
+_PARTS = ("linalg.fill", "linalg.yield", "linalg.index")  # of other ops
