@@ -61,18 +61,30 @@ class ExpandDoubles(PythonPass):
         math.tanh %x : f64      →      arith and math.exp
 
     Angles of smaller floats are computed in f64, too: IREE's own code for ``atan2`` gives NaN for two zeros or two
-    infinities, and its sine and cosine are wrong from a few thousand on.
+    infinities, and its sine and cosine are wrong from a few thousand on.  Functions of f16 and bf16 are computed in f32, as
+    eager does: IREE takes a power apart into a logarithm and an exponential of bfloat16.
     """
 
     name = "mlirstack-iree-doubles"
 
     def apply(self, module: Any) -> None:
         for op in list(walk(module)):
-            expand = (EXPANSIONS if _is_double(op) else _IN_DOUBLE).get(op.name)
+            expand = _expansion(op)
             if expand is not None:
                 with ir.InsertionPoint(op), op.location:
                     op.results[0].replace_all_uses_with(expand(*op.operands))
                 op.erase()
+
+
+def _expansion(op: Any) -> Callable[..., Any] | None:
+    """What takes the place of ``op``: a function of its operands; None where it may stay."""
+    if _is_double(op):
+        return EXPANSIONS.get(op.name)
+    if op.name in _IN_DOUBLE:
+        return functools.partial(_computed_in, ir.F64Type, _IN_DOUBLE[op.name])
+    if op.name.startswith("math.") and op.name not in _EXACT and isinstance(op.results[0].type, (ir.F16Type, ir.BF16Type)):
+        return functools.partial(_computed_in, ir.F32Type, functools.partial(_same_function, op.name))
+    return None
 
 
 def _is_double(op: Any) -> bool:
@@ -82,10 +94,14 @@ def _is_double(op: Any) -> bool:
 # ------------------------------------------------------------------------------------------------------------- functions
 
 
-def _in_double(function: Callable[..., Any], *operands: Any) -> Any:
-    """``function`` of ``operands`` as f64, rounded to their type."""
-    arith, double = dialect("arith"), ir.F64Type.get()
-    return arith.truncf(operands[0].type, function(*(arith.extf(double, operand) for operand in operands)))
+def _computed_in(kind: Any, function: Callable[..., Any], *operands: Any) -> Any:
+    """``function`` of ``operands`` as ``kind``, rounded to their type."""
+    arith, wide = dialect("arith"), kind.get()
+    return arith.truncf(operands[0].type, function(*(arith.extf(wide, operand) for operand in operands)))
+
+
+def _same_function(name: str, *operands: Any) -> Any:
+    return ir.Operation.create(name, results=[operands[0].type], operands=list(operands)).result
 
 
 def _erf(x: Any) -> Any:
@@ -185,8 +201,13 @@ EXPANSIONS: dict[str, Callable[..., Any]] = {
     "arith.remf": remainder,
 }
 _IN_DOUBLE: dict[str, Callable[..., Any]] = {
-    "math.atan2": functools.partial(_in_double, _atan2),
-    "math.sin": functools.partial(_in_double, functools.partial(sine, short=True)),
-    "math.cos": functools.partial(_in_double, functools.partial(cosine, short=True)),
-    "math.tan": functools.partial(_in_double, functools.partial(tangent, short=True)),
+    "math.atan2": _atan2,
+    "math.sin": functools.partial(sine, short=True),
+    "math.cos": functools.partial(cosine, short=True),
+    "math.tan": functools.partial(tangent, short=True),
 }
+# These need no more bits than they are given; the exponent of the last is a whole number.
+_EXACT = frozenset(
+    {"math.absf", "math.ceil", "math.copysign", "math.floor", "math.round", "math.roundeven", "math.trunc", "math.fpowi"}
+    | {"math.isnan", "math.isinf", "math.isfinite", "math.isnormal"}
+)

@@ -28,6 +28,7 @@ from mlirstack.passes.iree.packed import PackedModule, strings_of
 from mlirstack.passes.iree.readings import hold_shared_results
 from mlirstack.passes.iree.results import pass_results
 from mlirstack.passes.iree.scatters import write_slices_in_order
+from mlirstack.passes.iree.sorts import hold_sorted_values
 from mlirstack.passes.iree.targets import BACKENDS, CPU, architecture_flags, check_architecture, device_attribute
 from mlirstack.passes.sizes import forget_most
 from mlirstack.pipeline.registry import nearest
@@ -122,6 +123,7 @@ class IreePhase(Translation):
         hold_shared_results(module)
         hold_gathered_values(module)
         hold_constant_addends(module)
+        hold_sorted_values(module)
         write_slices_in_order(module)
         describe_device(module, device_attribute(self.backend, self.arch))
         return module_bytecode(module)

@@ -11,7 +11,7 @@ result for whoever else reads it.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from mlirstack.bindings import ir
@@ -65,16 +65,25 @@ def hold(value: Any) -> None:
 
 def varies(value: Any) -> bool:
     """Is it computed from an argument of the function?"""
+    return depends_on(value, is_argument)
+
+
+def is_argument(owner: Any) -> bool:
+    """Does a function give it to its body?"""
+    return isinstance(owner, ir.Block) and owner.owner.operation.name == "func.func"
+
+
+def depends_on(value: Any, is_source: Callable[[Any], bool]) -> bool:
+    """Is ``value`` computed from one whose owner (the block or the op that gives it) is a source?"""
     queue, seen = [value], {value}
     while queue:
         owner = queue.pop().owner
-        if isinstance(owner, ir.Block):
-            if owner.owner.operation.name == "func.func":
-                return True
-            continue
-        read = set(external_values(owner.operation)) - seen
-        seen |= read
-        queue += read
+        if is_source(owner):
+            return True
+        if not isinstance(owner, ir.Block):
+            read = set(external_values(owner.operation)) - seen
+            seen |= read
+            queue += read
     return False
 
 
