@@ -26,3 +26,48 @@ func.func @main(%table: tensor<10xf32>, %positions: tensor<4xi64>) -> tensor<4xf
   } -> tensor<4xf32>
   return %0 : tensor<4xf32>
 }
+
+// The places of words are known, and none is outside: there is nothing to check, or to clamp.
+// CHECK-LABEL: func.func @places(
+// CHECK-NOT:     cf.assert
+// CHECK-NOT:     arith.minsi
+// CHECK:         tensor.extract
+#line = affine_map<(i, j) -> (i)>
+#both = affine_map<(i, j) -> (i, j)>
+func.func @places(%table: tensor<4x2xf32>) -> tensor<4x2xf32> {
+  %places = arith.constant dense<[0, 1, 2, 3]> : tensor<4xi64>
+  %narrow = tensor.empty() : tensor<4xi32>
+  %0 = linalg.generic {indexing_maps = [#map, #map], iterator_types = ["parallel"]}
+      ins(%places : tensor<4xi64>) outs(%narrow : tensor<4xi32>) {
+  ^bb0(%p: i64, %out: i32):
+    %i = arith.trunci %p : i64 to i32
+    linalg.yield %i : i32
+  } -> tensor<4xi32>
+  %empty = tensor.empty() : tensor<4x2xf32>
+  %1 = linalg.generic {indexing_maps = [#line, #both], iterator_types = ["parallel", "parallel"]}
+      ins(%0 : tensor<4xi32>) outs(%empty : tensor<4x2xf32>) {
+  ^bb0(%p: i32, %out: f32):
+    %i = arith.index_cast %p : i32 to index
+    %j = linalg.index 1 : index
+    %x = tensor.extract %table[%i, %j] : tensor<4x2xf32>
+    linalg.yield %x : f32
+  } -> tensor<4x2xf32>
+  return %1 : tensor<4x2xf32>
+}
+
+// One of them is outside of a shorter table.
+// CHECK-LABEL: func.func @too_few(
+// CHECK:         cf.assert
+// CHECK:         arith.minsi
+func.func @too_few(%table: tensor<3xf32>) -> tensor<4xf32> {
+  %places = arith.constant dense<[0, 1, 2, 3]> : tensor<4xi64>
+  %empty = tensor.empty() : tensor<4xf32>
+  %0 = linalg.generic {indexing_maps = [#map, #map], iterator_types = ["parallel"]}
+      ins(%places : tensor<4xi64>) outs(%empty : tensor<4xf32>) {
+  ^bb0(%p: i64, %out: f32):
+    %i = arith.index_cast %p : i64 to index
+    %x = tensor.extract %table[%i] : tensor<3xf32>
+    linalg.yield %x : f32
+  } -> tensor<4xf32>
+  return %0 : tensor<4xf32>
+}

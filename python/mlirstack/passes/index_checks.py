@@ -13,8 +13,11 @@ from typing import Any, ClassVar
 
 from mlirstack.bindings import dialect, ir
 from mlirstack.ir.ops import walk
+from mlirstack.passes import functions
 from mlirstack.pipeline.step import PythonPass
 
+_CONVERSIONS = ("arith.index_cast", "arith.trunci", "arith.extsi")
+_RESHAPES = ("tensor.expand_shape", "tensor.collapse_shape")
 TORCH_MLIR_INDEX_CHECK = "index must be"  # its assertions on the position of an extraction in the same body
 
 
@@ -53,6 +56,8 @@ def _check_extraction(kernel: Any, extract: Any) -> int:
         if not _depends_on_data(body, index):
             continue
         size = None if source.is_dynamic_dim(axis) else source.get_dim_size(axis)
+        if size is not None and _is_known_in_range(kernel, index, size):
+            continue
         tensor = extract.operands[0]
         if size is None and _inside(body, tensor):
             continue  # a tensor made in the body: its size is not known outside
@@ -99,6 +104,28 @@ def _slice(body: Any, values: Sequence[Any]) -> tuple[list[Any], list[Any]]:
 def _depends_on_data(body: Any, index: Any) -> bool:
     ops, arguments = _slice(body, [index])
     return bool(arguments) or any(op.operation.name == "tensor.extract" for op in ops)
+
+
+def _is_known_in_range(kernel: Any, index: Any, size: int) -> bool:
+    """Is ``index`` a number of a constant tensor, none outside of 0 … ``size`` - 1?  Places of words are such."""
+    ops, arguments = _slice(kernel.regions[0].blocks[0], [index])
+    if len(arguments) != 1 or any(op.operation.name not in _CONVERSIONS for op in ops):
+        return False
+    producer = functions.defining_op(kernel.operands[arguments[0].arg_number])
+    while producer is not None and (producer.name in _RESHAPES or _converts(producer)):
+        producer = functions.defining_op(producer.operands[0])
+    if producer is None or producer.name != "arith.constant":
+        return False
+    numbers = producer.attributes["value"]
+    return isinstance(numbers, ir.DenseIntElementsAttr) and all(0 <= number < size for number in numbers)
+
+
+def _converts(op: Any) -> bool:
+    """Does ``op`` give numbers of its one operand in another integer type?"""
+    if op.name != "linalg.generic" or len(op.operands) != 2:
+        return False
+    *computed, leave = (inner.operation for inner in op.regions[0].blocks[0].operations)
+    return {inner.name for inner in computed} <= set(_CONVERSIONS) and _inside(op.regions[0].blocks[0], leave.operands[0])
 
 
 # --------------------------------------------------------------------------------------------------------------- reductions
