@@ -124,8 +124,8 @@ def main() -> None:
                 for settings in VARIANTS.get(target, ({},)):
                     rows.append(measure(megabytes, target, settings, Path(folder)))
                     print(json.dumps(rows[-1]), flush=True)
-    if arguments.json:
-        write_results(arguments.json, rows)
+                    if arguments.json:
+                        write_results(arguments.json, rows)
 
 
 if __name__ == "__main__":
