@@ -11,6 +11,7 @@ from several import Several, assert_as_eager
 from torch.nn import functional as F
 
 import mlirstack as ms
+from mlirstack.errors import RuntimeCheckError
 
 pytestmark = pytest.mark.portable
 
@@ -399,3 +400,20 @@ def test_real_numbers_are_compared_in_the_dtype_of_those_with_dimensions() -> No
         "floored in half precision": lambda x, y: torch.div(x.half(), y, rounding_mode="floor"),
     }
     assert_as_eager(programs, x, torch.tensor(0.1, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+def test_integers_are_divided_without_ending_the_process(dtype: torch.dtype) -> None:
+    """Processors trap where the least number is divided by -1, whose quotient is itself, and where the divisor is 0."""
+    programs = {
+        "floored": lambda x, y: torch.div(x, y, rounding_mode="floor"),
+        "rest": torch.remainder,
+        "rest with the sign of the dividend": torch.fmod,
+        "by a number": lambda x, y: (x // -1 + x % 3) * y,
+    }
+    x, y = torch.tensor([torch.iinfo(dtype).min, 5, -7], dtype=dtype), torch.tensor([-1, 2, -2], dtype=dtype)
+    compiled = ms.compile(Several(programs), (x, y))
+    expected = Several(programs)(x, y)
+    assert all(torch.equal(got, expected[name]) for name, got in compiled(x, y).items())
+    with pytest.raises(RuntimeCheckError, match="integer division by zero"):
+        compiled(x, torch.tensor([-1, 0, 2], dtype=dtype))

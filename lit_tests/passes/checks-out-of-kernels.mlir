@@ -71,3 +71,32 @@ func.func @too_few(%table: tensor<3xf32>) -> tensor<4xf32> {
   } -> tensor<4xf32>
   return %0 : tensor<4xf32>
 }
+
+// What is divided by is checked too, and 0 and -1 are replaced; a constant is not.
+// CHECK-LABEL: func.func @division(
+// CHECK:         linalg.generic
+// CHECK-SAME:      iterator_types = ["reduction"]
+// CHECK:         cf.assert {{.*}}, "integer division by zero"
+// CHECK:         linalg.generic
+// CHECK:           %[[SAFE:.*]] = arith.select {{.*}}, %{{.*}}, %[[BY:.*]] : i64
+// CHECK:           arith.divsi %{{.*}}, %[[SAFE]]
+// CHECK-NOT:     cf.assert
+// CHECK:         arith.divsi
+// CHECK:         return
+func.func @division(%x: tensor<4xi64>, %y: tensor<4xi64>) -> tensor<4xi64> {
+  %three = arith.constant dense<3> : tensor<i64>
+  %empty = tensor.empty() : tensor<4xi64>
+  %0 = linalg.generic {indexing_maps = [#map, #map, #map], iterator_types = ["parallel"]}
+      ins(%x, %y : tensor<4xi64>, tensor<4xi64>) outs(%empty : tensor<4xi64>) {
+  ^bb0(%a: i64, %b: i64, %out: i64):
+    %q = arith.divsi %a, %b : i64
+    linalg.yield %q : i64
+  } -> tensor<4xi64>
+  %1 = linalg.generic {indexing_maps = [#map, affine_map<(d0) -> ()>, #map], iterator_types = ["parallel"]}
+      ins(%0, %three : tensor<4xi64>, tensor<i64>) outs(%empty : tensor<4xi64>) {
+  ^bb0(%a: i64, %b: i64, %out: i64):
+    %q = arith.divsi %a, %b : i64
+    linalg.yield %q : i64
+  } -> tensor<4xi64>
+  return %1 : tensor<4xi64>
+}

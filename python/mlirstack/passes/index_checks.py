@@ -2,7 +2,8 @@
 
 ``linalg.generic`` bodies assert on, and extract at, positions that the data say (embedding, gather, indexing).  Each such
 condition becomes a reduction of its own in front of the op, over just the dimensions it depends on, and one assertion of
-its result; the position itself is clamped, so that nothing outside the tensor is touched meanwhile.
+its result; the position itself is clamped, so that nothing outside the tensor is touched meanwhile.  So are integers that
+data divide by: processors end the process where that is 0, and where the least number is divided by -1.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from mlirstack.ir.ops import walk
 from mlirstack.passes import functions
 from mlirstack.pipeline.step import PythonPass
 
+_QUOTIENTS = ("arith.divsi", "arith.floordivsi", "arith.ceildivsi")
+_DIVISIONS = (*_QUOTIENTS, "arith.remsi", "arith.divui", "arith.remui")
 _CONVERSIONS = ("arith.index_cast", "arith.trunci", "arith.extsi")
 _RESHAPES = ("tensor.expand_shape", "tensor.collapse_shape")
 TORCH_MLIR_INDEX_CHECK = "index must be"  # its assertions on the position of an extraction in the same body
@@ -29,6 +32,8 @@ class ChecksOutOfKernels(PythonPass):
         linalg.generic ins(%i) {             %ok = linalg.generic ins(%i) { and of (0 <= i < 10) }
           cf.assert (%i < 10)        →       cf.assert (tensor.extract %ok[]), "index out of range …"
           tensor.extract %t[%i]              linalg.generic ins(%i) { tensor.extract %t[clamp(%i)] }
+
+    The quotient of the least number by -1 is itself, as in eager, and no integer is divided by 0.
     """
 
     name: ClassVar[str] = "mlirstack-checks-out-of-kernels"
@@ -39,6 +44,8 @@ class ChecksOutOfKernels(PythonPass):
             ops = [op.operation for op in kernel.regions[0].blocks[0].operations]
             checked = sum(_check_extraction(kernel, op) for op in ops if op.name == "tensor.extract")
             for op in ops:
+                if op.name in _DIVISIONS and _may_trap(kernel, op):
+                    _check_division(kernel, op)
                 if op.name == "cf.assert":
                     message = ir.StringAttr(op.attributes["msg"]).value
                     if not (checked and message.startswith(TORCH_MLIR_INDEX_CHECK)):
@@ -72,7 +79,37 @@ def _check_extraction(kernel: Any, extract: Any) -> int:
     return count
 
 
+def _check_division(kernel: Any, division: Any) -> None:
+    """Check the divisor, and divide by 1 instead of 0 and -1: the dividend, negated, is the quotient by -1."""
+    dividend, divisor = division.operands
+    kind = divisor.type
+    _assert_before(kernel, [divisor], "integer division by zero", lambda values: _compared(values[0], 0, equal=False))
+    with ir.InsertionPoint(division), division.location:
+        negates = _compared(divisor, -1, equal=True)
+        unsafe = _op("arith.ori", [negates.type], [negates, _compared(divisor, 0, equal=True)])
+        negated = _op("arith.subi", [kind], [_integer(kind, 0), dividend])
+        division.operands[1] = _op("arith.select", [kind], [unsafe, _integer(kind, 1), divisor])
+    if division.name not in _QUOTIENTS:
+        return  # of a division by 1 nothing is left either
+    readers = [use.owner for use in division.results[0].uses]
+    with ir.InsertionPoint.after(division), division.location:
+        quotient = _op("arith.select", [kind], [negates, negated, division.results[0]])
+    for reader in readers:
+        for i, operand in enumerate(reader.operands):
+            if operand == division.results[0]:
+                reader.operands[i] = quotient
+
+
 # ------------------------------------------------------------------------------------------------------------ what to check
+
+
+def _may_trap(kernel: Any, division: Any) -> bool:
+    """Do data say what is divided by?  Known numbers that are no 0 and no -1 do not."""
+    divisor = division.operands[1]
+    if not isinstance(divisor.type, ir.IntegerType) or not _depends_on_data(kernel.regions[0].blocks[0], divisor):
+        return False
+    numbers, count = _known_numbers(kernel, divisor), 2**divisor.type.width
+    return numbers is None or any(number % count in (0, count - 1) for number in numbers)
 
 
 def _inside(body: Any, value: Any) -> bool:
@@ -108,16 +145,20 @@ def _depends_on_data(body: Any, index: Any) -> bool:
 
 def _is_known_in_range(kernel: Any, index: Any, size: int) -> bool:
     """Is ``index`` a number of a constant tensor, none outside of 0 … ``size`` - 1?  Places of words are such."""
-    ops, arguments = _slice(kernel.regions[0].blocks[0], [index])
+    numbers = _known_numbers(kernel, index)
+    return numbers is not None and all(0 <= number < size for number in numbers)
+
+
+def _known_numbers(kernel: Any, value: Any) -> Any:
+    """The numbers of the constant tensor that ``value`` is one of, but for its integer type; None where there is none."""
+    ops, arguments = _slice(kernel.regions[0].blocks[0], [value])
     if len(arguments) != 1 or any(op.operation.name not in _CONVERSIONS for op in ops):
-        return False
+        return None
     producer = functions.defining_op(kernel.operands[arguments[0].arg_number])
     while producer is not None and (producer.name in _RESHAPES or _converts(producer)):
         producer = functions.defining_op(producer.operands[0])
-    if producer is None or producer.name != "arith.constant":
-        return False
-    numbers = producer.attributes["value"]
-    return isinstance(numbers, ir.DenseIntElementsAttr) and all(0 <= number < size for number in numbers)
+    numbers = producer.attributes["value"] if producer is not None and producer.name == "arith.constant" else None
+    return numbers if isinstance(numbers, ir.DenseIntElementsAttr) else None
 
 
 def _converts(op: Any) -> bool:
@@ -210,6 +251,16 @@ def _op(name: str, results: Sequence[Any], operands: Sequence[Any], **attributes
     """A new op at the insertion point; its result, or None where it has none."""
     op = ir.Operation.create(name, results=list(results), operands=list(operands), attributes=attributes)
     return op.results[0] if results else None
+
+
+def _integer(kind: Any, value: int) -> Any:
+    return _op("arith.constant", [kind], [], value=ir.IntegerAttr.get(kind, value))
+
+
+def _compared(value: Any, number: int, *, equal: bool) -> Any:
+    predicate = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), 0 if equal else 1)  # eq, ne
+    operands = [value, _integer(value.type, number)]
+    return _op("arith.cmpi", [ir.IntegerType.get_signless(1)], operands, predicate=predicate)
 
 
 def _index(value: int) -> Any:
