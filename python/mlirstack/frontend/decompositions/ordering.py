@@ -30,8 +30,8 @@ def add_ordering_decompositions(table: dict[Any, Decomposition]) -> None:
         extend(table, op, functools.partial(_with_place, extreme))
     for op, extreme in ((aten.argmax.default, torch.amax), (aten.argmin.default, torch.amin)):
         extend(table, op, functools.partial(_place_alone, extreme))
-    for op, extreme in ((aten.fmax.default, torch.maximum), (aten.fmin.default, torch.minimum)):
-        extend(table, op, functools.partial(_but_for_nan, extreme))
+    for op, larger in ((aten.fmax.default, torch.maximum), (aten.fmin.default, torch.minimum)):
+        extend(table, op, functools.partial(_but_for_nan, larger))
 
 
 def _but_for_nan(extreme: Callable[..., Tensor], x: Tensor, y: Tensor) -> Tensor:
