@@ -21,7 +21,7 @@ from mlirstack.deploy import build as deploy_build
 from mlirstack.deploy import tune
 from mlirstack.deploy.profile import profile
 from mlirstack.errors import BundleError, UsageError
-from mlirstack.frontend.parameters import save_parameters
+from mlirstack.frontend.parameters import TensorSpec, create_tensors, save_parameters
 from mlirstack.targets.registry import create_target
 
 pytestmark = pytest.mark.target
@@ -196,3 +196,20 @@ def test_a_full_disk_is_an_error_and_leaves_nothing(tmp_path: Path, monkeypatch:
     with pytest.raises(BundleError, match="No space left"):
         ms.build(nn.Linear(64, 32), (torch.randn(16, 64),), targets=["cpu"], path=tmp_path / "net", settings=AHEAD)
     assert not list(tmp_path.iterdir())
+
+
+def test_tensors_that_are_yet_to_be_computed_have_their_place(tmp_path: Path) -> None:
+    """Aligned, in the order of their sizes' remainders; files of nothing, too."""
+    specs = {
+        "odd": TensorSpec("uint8", (3,), 3),
+        "empty": TensorSpec("float32", (0, 4), 0),
+        "f": TensorSpec("float32", (2, 8), 64),
+    }
+    made = create_tensors(specs, tmp_path / "some")
+    assert made["f"].ctypes.data % 64 == 0 and made["empty"].size == 0
+    made["f"].view(np.float32)[:] = np.arange(16)
+    made["odd"][:] = 7
+    stored = tensors(tmp_path / "some")
+    assert torch.equal(stored["f"], torch.arange(16.0).reshape(2, 8)) and stored["odd"].tolist() == [7, 7, 7]
+    assert create_tensors({"empty": specs["empty"]}, tmp_path / "none")["empty"].size == 0
+    assert tensors(tmp_path / "none")["empty"].shape == (0, 4)

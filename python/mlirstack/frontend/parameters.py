@@ -58,12 +58,13 @@ def create_tensors(specs: Mapping[str, TensorSpec], file: Path) -> dict[str, np.
     :class:`BundleError` where there is no space for all of it.
     """
     head, spans = _layout(specs)
+    size = max((last for _, last in spans.values()), default=0)
     try:
         with file.open("wb") as stream:
             stream.write(head)
             # Without space, writing to the mapping would end the process.
-            os.posix_fallocate(stream.fileno(), 0, len(head) + max(last for _, last in spans.values()))
-        data = np.memmap(file, np.uint8, mode="r+", offset=len(head))
+            os.posix_fallocate(stream.fileno(), 0, len(head) + size)
+        data = np.memmap(file, np.uint8, mode="r+", offset=len(head)) if size else np.empty(0, np.uint8)
     except OSError as error:
         raise _cannot_write(file, error) from error
     return {name: np.asarray(data[first:last]) for name, (first, last) in spans.items()}
