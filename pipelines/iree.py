@@ -13,19 +13,22 @@ from mlirstack.errors import UsageError
 from mlirstack.passes.cuda.map_kernels import MapKernels
 from mlirstack.passes.cut_unread import CutUnread
 from mlirstack.passes.fold_sizes import FoldSizes
+from mlirstack.passes.fold_transposes import FoldTransposes
 from mlirstack.passes.index_checks import ChecksOutOfKernels
 from mlirstack.passes.iree.bind import BindKernels
+from mlirstack.passes.iree.blocks import BlockProducts
 from mlirstack.passes.iree.compiler import PHASES
 from mlirstack.passes.iree.doubles import ExpandDoubles
 from mlirstack.passes.iree.embed import EmbedKernels
 from mlirstack.passes.iree.embedded_kernels import CheckKernels
 from mlirstack.passes.iree.factors import WidenFactors
+from mlirstack.passes.iree.linked_code import ExportLinked, TranslateLinked
+from mlirstack.passes.iree.linked_embed import EmbedLinked
+from mlirstack.passes.iree.linked_kernels import FormLinkedKernels
 from mlirstack.passes.iree.phase import VMFB, IreePhase
 from mlirstack.passes.iree.regions import FormRegions
 from mlirstack.passes.iree.results import ResultSizes
-from mlirstack.passes.iree.row_code import ExportRows, TranslateRows
-from mlirstack.passes.iree.rows import MOST_SCRATCH, FormRowKernels, OneRow
-from mlirstack.passes.iree.rows_embed import EmbedRows
+from mlirstack.passes.iree.rows import MOST_SCRATCH, OneRow
 from mlirstack.passes.iree.split import SplitProgram
 from mlirstack.passes.iree.targets import CPU, KERNEL_ARCHITECTURES
 from mlirstack.passes.iree.tensor_maps import MakeTensorMaps
@@ -34,6 +37,7 @@ from mlirstack.passes.restore_locations import RestoreLocations
 from mlirstack.passes.settle_broadcasts import SettleBroadcasts
 from mlirstack.passes.share_locations import ShareLocations
 from mlirstack.passes.simplify import SimplifyLinalg
+from mlirstack.passes.sink_expansions import SinkExpansions
 from mlirstack.pipeline.stage import Pipeline, Stage
 from mlirstack.pipeline.step import Pass, Step
 from mlirstack.pipelines import cpu, cuda
@@ -90,33 +94,44 @@ def _wide_factors(arch: str) -> WidenFactors:
     return WidenFactors(("f16",) if has_bf16 else ("f16", "bf16"))
 
 
-def iree_rows_pipeline(name: str, route: str, level: str, settings: IreePhase) -> Pipeline:
-    """The table of a target for processors with our own kernels: softmax, norms and what else computes row by row, compiled
-    as target ``cpu`` compiles them; the program around them as :func:`iree_pipeline` hands it over."""
+def iree_linked_pipeline(name: str, route: str, level: str, settings: IreePhase) -> Pipeline:
+    """The table of a target for processors with our own kernels: products, softmax, norms and what else computes row by row,
+    compiled as target ``cpu`` compiles them; the program around them as :func:`iree_pipeline` hands it over."""
     _check_level(level)
+    bits = cpu.FREESTANDING[settings.arch]
     regions = Stage(
         "regions",
         "linalg",
-        (FormRegions(), RestoreLocations()),
-        "elementwise ops and reductions between what IREE is good at, each region a function; the program rides along",
+        (FormRegions(bits), FoldTransposes(), RestoreLocations()),
+        "products, and what stands between other ops that IREE is good at, each region a function; the program rides along",
     )
     dispatches = Stage(
         "dispatches",
         "linalg",
-        (FormRowKernels(), ShareLocations(), Pass("duplicate-function-elimination"), Pass("symbol-dce"), RestoreLocations()),
-        "the program again, with calls of kernels where rows are ours",
+        (
+            # Linear layers compute on rows, what follows them on [batch, length]: it belongs to them all the same.
+            SinkExpansions(),
+            Pass("canonicalize"),
+            Pass("cse"),
+            FormLinkedKernels(),
+            ShareLocations(),
+            Pass("duplicate-function-elimination"),
+            Pass("symbol-dce"),
+            RestoreLocations(),
+        ),
+        "the program again, with calls of kernels where products or rows are ours",
     )
     kernels = Stage(
         "kernels",
         "linalg",
-        (SplitProgram(alignment=1), OneRow(), RestoreLocations()),
-        "the kernels, each over one row; the program that calls them rides along",
+        (BlockProducts(bits), SplitProgram(alignment=1), OneRow(), RestoreLocations()),
+        "the kernels, each over one row or one block of a product; the program, which packs weights, rides along",
     )
-    object_code = cpu.freestanding_stages(settings.arch, TranslateRows(), ExportRows(), MOST_SCRATCH)
+    object_code = cpu.freestanding_stages(settings.arch, TranslateLinked(), ExportLinked(), MOST_SCRATCH)
     program = Stage(
         "program",
         "program",
-        (EmbedRows(),),
+        (EmbedLinked(),),
         "what IREE is given: the program with dispatches of our kernels, and the object with their machine code",
     )
     stages = (_prepared(settings), regions, fused(), dispatches, kernels, *object_code, program)

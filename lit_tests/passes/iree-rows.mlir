@@ -1,10 +1,10 @@
 // Rows of static length as kernels for processors inside IREE's modules: cut out, chosen, over one row, entered, embedded.
 // RUN: mlirstack-opt %s --mlirstack-iree-regions | FileCheck %s --check-prefix=REGIONS
-// RUN: mlirstack-opt %s --mlirstack-iree-regions --mlirstack-iree-rows | FileCheck %s --check-prefix=ROWS
-// RUN: mlirstack-opt %s --mlirstack-iree-regions --mlirstack-iree-rows --mlirstack-iree-split='alignment=1' --mlirstack-iree-one-row | FileCheck %s --check-prefix=ONE
-// RUN: mlirstack-opt %S/Inputs/iree-row.mlir --mlirstack-iree-export-rows | FileCheck %s --check-prefix=ENTRY
-// RUN: mlirstack-opt %S/Inputs/iree-row.mlir --mlirstack-iree-export-rows --mlirstack-iree-translate-rows | FileCheck %s --check-prefix=CODE
-// RUN: not mlirstack-opt %S/Inputs/iree-row.mlir --mlirstack-iree-export-rows --mlirstack-iree-translate-rows --mlirstack-compile-object='cpu=x86-64-v3 freestanding=true' --mlirstack-iree-embed-rows 2>&1 | FileCheck %s --check-prefix=ALONE
+// RUN: mlirstack-opt %s --mlirstack-iree-regions --mlirstack-iree-linked-kernels | FileCheck %s --check-prefix=ROWS
+// RUN: mlirstack-opt %s --mlirstack-iree-regions --mlirstack-iree-linked-kernels --mlirstack-iree-split='alignment=1' --mlirstack-iree-one-row | FileCheck %s --check-prefix=ONE
+// RUN: mlirstack-opt %S/Inputs/iree-row.mlir --mlirstack-iree-export-linked | FileCheck %s --check-prefix=ENTRY
+// RUN: mlirstack-opt %S/Inputs/iree-row.mlir --mlirstack-iree-export-linked --mlirstack-iree-translate-linked | FileCheck %s --check-prefix=CODE
+// RUN: not mlirstack-opt %S/Inputs/iree-row.mlir --mlirstack-iree-export-linked --mlirstack-iree-translate-linked --mlirstack-compile-object='cpu=x86-64-v3 freestanding=true' --mlirstack-iree-embed-linked 2>&1 | FileCheck %s --check-prefix=ALONE
 
 // The reduction and what follows it, between two products.
 // REGIONS:      module attributes {mlirstack.program = dense<

@@ -46,7 +46,7 @@ class HoistParameters(PythonPass):
         main = function(module, abi.MAIN)
         if len(main.regions[0].blocks) != 1:
             return
-        fixed = _fixed_values(main)
+        fixed = fixed_values(main)
         worth = {value for value in fixed if _is_worth_it(value) and not (self.keep_narrow and _is_narrow(value))}
         wanted = [value for value in fixed if value in worth and _is_used_by_others(value, worth)]
         if wanted:
@@ -69,7 +69,7 @@ class FusePrepared(PythonPass):
                 PassManager.parse("func.func(linalg-fuse-elementwise-ops)").run(entry.operation)
 
 
-def _fixed_values(main: Any) -> dict[Any, None]:
+def fixed_values(main: Any) -> dict[Any, None]:
     """Values that are the same in every call: parameters, prepared values, constants, and what is computed from them."""
     fixed: dict[Any, None] = {}
     block = main.regions[0].blocks[0]

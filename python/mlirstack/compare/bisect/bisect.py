@@ -35,8 +35,8 @@ from mlirstack.errors import WorkerLostError
 from mlirstack.frontend.program import Program
 from mlirstack.ir.level import LEVELS
 from mlirstack.ir.text import module_bytecode
+from mlirstack.passes.iree.linked_kernels import FormLinkedKernels
 from mlirstack.passes.iree.regions import FormRegions
-from mlirstack.passes.iree.rows import FormRowKernels
 from mlirstack.passes.iree.split import SplitProgram
 from mlirstack.pipeline.dump import TRACE
 from mlirstack.pipeline.reproducer import EMPTY_PIPELINE, Rest
@@ -166,7 +166,7 @@ def plain_stages(pipeline: Pipeline) -> frozenset[str]:
     apart = False
     for stage in pipeline.stages:
         for step in stage.steps:
-            apart = isinstance(step, (FormRegions, SplitProgram)) or (apart and not isinstance(step, FormRowKernels))
+            apart = isinstance(step, (FormRegions, SplitProgram)) or (apart and not isinstance(step, FormLinkedKernels))
         if not apart and stage.level_name in levels:
             found.add(stage.name)
     return frozenset(found)

@@ -1,8 +1,8 @@
 """Kernels over the rows of tensors, for processors: softmax and norms with the elementwise ops around them.
 
 Every row is computed alone, so a kernel is compiled for one row of static length, whatever the number of rows: IREE's
-workgroups each take a few.  Takes regions (:mod:`mlirstack.passes.iree.regions`), leaves the program with calls of kernel
-functions where a group of ops has that form, and IREE's own form everywhere else.
+workgroups each take a few.  Takes a region (:mod:`mlirstack.passes.iree.regions`), leaves calls of kernel functions in it
+where a group of ops has that form.
 """
 
 from __future__ import annotations
@@ -16,17 +16,16 @@ from typing import Any
 
 from mlirstack.bindings import dialect, ir
 from mlirstack.errors import StageError
-from mlirstack.ir.kernels import KERNEL_ATTRIBUTE, REDUCTION
-from mlirstack.ir.ops import function, walk
+from mlirstack.ir.kernels import REDUCTION
 from mlirstack.ir.ops import functions as functions_of
-from mlirstack.ir.text import parse_module
-from mlirstack.passes import abi, functions
+from mlirstack.ir.ops import walk
+from mlirstack.passes import functions
 from mlirstack.passes.grouping import Group, Policy, group_operations
-from mlirstack.passes.iree.program import PROGRAM, hidden_program
+from mlirstack.passes.iree.linked_ops import is_instruction, reduces
 from mlirstack.passes.kernel_class import op_shape
 from mlirstack.passes.outline import outline_groups
 from mlirstack.passes.polynomials import POLYNOMIALS
-from mlirstack.passes.regions import external_values, inline_call, is_constant, tensor_type
+from mlirstack.passes.regions import external_values, is_constant, tensor_type
 from mlirstack.pipeline.step import PythonPass
 
 # Function attribute: for each argument, the loops over rows that its first dimensions follow; none for what all rows share.
@@ -36,45 +35,10 @@ LEAST_POINTS = 32  # of a row; on rows of 24 IREE's code takes half the time
 MOST_SCRATCH = 1 << 18  # bytes of a row's intermediate values, which lie on the stack of a worker
 # One result: what is used elsewhere as well, as a residual sum is, had better be the epilogue of what comes before.
 _POLICY = Policy(any_size=True)
-# What machines have instructions for; anything else would be a call, and IREE links no library.
-_INSTRUCTIONS = frozenset({"absf", "absi", "ceil", "copysign", "floor", "fma", "roundeven", "rsqrt", "sqrt", "trunc"})
-_EXPONENTS = (0.5, 1.0, 2.0, 3.0, 4.0)  # that powers are multiplied out for
-_CALLS = frozenset({"arith.remf"})
 
 
-@dataclass(frozen=True)
-class FormRowKernels(PythonPass):
-    """Before: functions of regions, elementwise ops fused, and the program that calls them.  After: the program, with the
-    regions in it again; where a group of reductions over rows of static length is ours, it calls a kernel function
-    ``@kernel_reduction_<n>`` with ``mlirstack.rows``.  A region without such a group is as it was before.
-    """
-
-    name = "mlirstack-iree-rows"
-
-    def apply(self, module: Any) -> None:
-        program = parse_module(hidden_program(module), module.context)
-        counts: Counter[str] = Counter()
-        bodies = {functions.name_of(f): f for f in _marked(program)}
-        for region in _marked(module):
-            if _outline_rows(region, counts):
-                bodies[functions.name_of(region)] = region
-        for call in [op for op in walk(function(program, abi.MAIN)) if op.name == "func.call"]:
-            callee = str(ir.FlatSymbolRefAttr(call.attributes["callee"]).value)
-            if callee in bodies:
-                inline_call(call, bodies[callee])
-        for region in [f for f in (*_marked(program), *_marked(module)) if ROWS not in f.attributes]:
-            region.operation.erase()
-        for op in list(program.body.operations):
-            module.body.append(op.operation.detach_from_parent())
-        del module.operation.attributes[PROGRAM]
-
-
-def _marked(module: Any) -> list[Any]:
-    return [f for f in functions_of(module) if KERNEL_ATTRIBUTE in f.attributes]
-
-
-def _outline_rows(region: Any, counts: Counter[str]) -> bool:
-    """Make kernels of the groups of a region that are ours; is there one?"""
+def outline_rows(region: Any, counts: Counter[str]) -> bool:
+    """Make kernels ``@kernel_reduction_<n>`` with ``mlirstack.rows`` of a region's groups that are ours; is there one?"""
     body = [op.operation for op in list(region.regions[0].blocks[0].operations)[:-1]]
     groups = group_operations(body, policy=_POLICY)
     chosen = [group if _is_ours(group) else Group(None, group.ops) for group in groups]
@@ -106,7 +70,7 @@ def _is_ours(group: Group) -> bool:
         shape = op_shape(op)
         assert shape is not None
         row = shape.sizes[count:]
-        if None in row or 0 in shape.sizes or not all(_is_instruction(inner, bool(row)) for inner in walk(op)):
+        if None in row or 0 in shape.sizes or not all(is_instruction(inner, bool(row)) for inner in walk(op)):
             return False
         points = max(points, math.prod(size or 1 for size in row))
         scratch += math.prod(size or 1 for size in row) * op.results[0].type.element_type.width // 8
@@ -116,7 +80,7 @@ def _is_ours(group: Group) -> bool:
 def _is_as_fast(group: Group) -> bool:
     """Is IREE's own code as fast: a sum of rows without a rest, or one reduction of 16-bit numbers and no function of them
     (RMS norm: 0.9 to 1.2 of ours)?"""
-    if sum(_reduces(op) for op in group.ops) > 1 or any(inner.name in POLYNOMIALS for op in group.ops for inner in walk(op)):
+    if sum(reduces(op) for op in group.ops) > 1 or any(inner.name in POLYNOMIALS for op in group.ops for inner in walk(op)):
         return False
     kinds = [kind for op in group.ops for kind in map(tensor_type, op.operands) if kind is not None]
     if any(kind.element_type.width == 16 for kind in kinds):
@@ -127,29 +91,9 @@ def _is_as_fast(group: Group) -> bool:
     return len(group.ops) == 1 and [op.name for op in before] == ["arith.addf"] and is_whole
 
 
-def _reduces(op: Any) -> bool:
-    shape = op_shape(op)
-    return shape is not None and bool(shape.reductions)
-
-
 def _is_constant(value: Any) -> bool:
     producer = functions.defining_op(value)
     return producer is not None and is_constant(producer)
-
-
-def _is_instruction(op: Any, on_rows: bool) -> bool:
-    """Is a scalar op of a body one that processors have, or one of our polynomials, which are over vectors?"""
-    if op.name in _CALLS:
-        return False
-    if not op.name.startswith("math."):
-        return True
-    if op.name == "math.powf":
-        producer = functions.defining_op(op.operands[1])
-        return (
-            producer is not None and is_constant(producer) and ir.FloatAttr(producer.attributes["value"]).value in _EXPONENTS
-        )
-    is_polynomial = op.name in POLYNOMIALS and on_rows and op.results[0].type.width <= 32
-    return is_polynomial or op.name.removeprefix("math.") in _INSTRUCTIONS
 
 
 def _rows(ops: Iterable[Any]) -> int:
@@ -201,7 +145,7 @@ class OneRow(PythonPass):
     name = "mlirstack-iree-one-row"
 
     def apply(self, module: Any) -> None:
-        for kernel in _marked(module):
+        for kernel in [f for f in functions_of(module) if ROWS in f.attributes]:
             ops = [op.operation for op in kernel.regions[0].blocks[0].operations]
             loops = _row_loops([op for op in ops if op.name.startswith("linalg.")])
             assert loops is not None

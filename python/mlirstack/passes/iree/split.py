@@ -52,7 +52,7 @@ class SplitProgram(PythonPass):
         main = function(module, abi.MAIN)
         _drop_unused(module, main)
         for kernel in _kernels(module):
-            if not _can_be_dispatched(kernel):
+            if not can_be_dispatched(kernel):
                 _inline_calls(main, kernel)
                 kernel.operation.erase()
         copy_unaligned(main, self.alignment)
@@ -150,7 +150,8 @@ def _is_destination(use: Any) -> bool:
     return op.name.startswith("linalg.") and use.operand_number >= len(op.operands) - len(op.results)
 
 
-def _can_be_dispatched(kernel: Any) -> bool:
+def can_be_dispatched(kernel: Any) -> bool:
+    """Do its arguments have types that IREE passes as they are, and are they few enough?"""
     tensors = 0
     for kind in (*functions.type_of(kernel).inputs, *functions.type_of(kernel).results):
         if not isinstance(kind, ir.RankedTensorType):

@@ -14,6 +14,8 @@ from mlirstack.schedules.contractions import Contraction, contraction
 from mlirstack.schedules.linalg_ops import LinalgOp
 from mlirstack.schedules.transform import Handle, Script
 
+_FEW_TILES = 2  # of rows
+
 
 @dataclass(frozen=True)
 class CacheBlocks:
@@ -71,10 +73,12 @@ def block_sizes(op: LinalgOp, loops: PackedLoops, blocks: CacheBlocks) -> dict[i
 def tile_packed(script: Script, op: Handle, shape: Sequence[int], loops: PackedLoops, blocks: CacheBlocks) -> None:
     """Loops inside a block: over the summation in blocks, panels, row tiles, and the summation one by one.
 
-    A convolution sums over its window and the channels at once: its panel is read from the second cache in order.
+    A convolution sums over its window and the channels at once: its panel is read from the second cache in order.  So is one
+    that few rows use: it comes from memory, in one piece.
     """
     last = loops.sums[-1]
-    if len(loops.sums) == 1 and shape[last] > blocks.sums + blocks.sums // 2:
+    is_used_again = shape[loops.row_tile] > _FEW_TILES or bool(loops.other_rows)
+    if len(loops.sums) == 1 and is_used_again and shape[last] > blocks.sums + blocks.sums // 2:
         op = _tile(script, op, shape, {last: blocks.sums})
     op = _tile(script, op, shape, {loops.panel: 1})
     op = _tile(script, op, shape, dict.fromkeys((*loops.other_rows, loops.row_tile), 1))

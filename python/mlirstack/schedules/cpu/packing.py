@@ -225,12 +225,13 @@ def _packed(found: Contraction, lhs: Any, init: Any, tile: RegisterTile) -> Any:
     )
     kinds = ["reduction" if loop[0] in found.sums else "parallel" for loop in inner]
     maps = [lhs_map, [position[loop] for loop in rhs_loops], [position[loop] for loop in out_loops]]
-    result = generic([lhs, rhs], init, maps, kinds, _multiply_add)
+    result = generic([lhs, rhs], init, maps, kinds, multiply_add)
     result = split.collapse(result, found.out.dims)
     return _slice(result, found.out.dims.index(column), 0, columns) if padding else result
 
 
-def _multiply_add(x: Any, y: Any, accumulator: Any) -> Any:
+def multiply_add(x: Any, y: Any, accumulator: Any) -> Any:
+    """The body of a product."""
     arith = dialect("arith")
     if isinstance(accumulator.type, ir.IntegerType):
         return arith.addi(accumulator, arith.muli(x, y))

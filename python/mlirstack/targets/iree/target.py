@@ -200,12 +200,12 @@ class IreeCpuTarget(IreeTarget):
     def pipeline(self, route: str, level: str) -> Pipeline:
         """With our kernels, the stages of target ``cpu`` from linalg to an object stand in between."""
         from mlirstack.pipelines.cpu import FREESTANDING
-        from mlirstack.pipelines.iree import iree_rows_pipeline
+        from mlirstack.pipelines.iree import iree_linked_pipeline
 
         can_run_own = self.arch in FREESTANDING and (self.arch != "host" or set(_OWN_NEED) <= set(known_machine_features()))
         if self.kernels == "iree" or not can_run_own:
             return super().pipeline(route, level)
-        return iree_rows_pipeline(self.name, route, level, self._phase())
+        return iree_linked_pipeline(self.name, route, level, self._phase())
 
     def requirements(self, artifact: Artifact) -> Requirements:
         """Also the instruction set; for ``host`` all features that the building machine has."""

@@ -1,6 +1,7 @@
-"""Kernels over one row as code that IREE's linker takes: entry points of pointers and offsets, and the program beside them.
+"""Kernels as code that IREE's linker takes: entry points of pointers and offsets, and the program beside them.
 
-Takes kernels in the LLVM dialect whose parameters are pointers to rows, leaves LLVM IR of an object that needs no library.
+Takes kernels in the LLVM dialect whose parameters are pointers to a row or a block, leaves LLVM IR of an object that needs
+no library.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ _CARRIED = "; mlirstack.program "
 
 
 @dataclass(frozen=True)
-class ExportRows(PythonPass):
+class ExportLinked(PythonPass):
     """Before: LLVM dialect, kernels ``@k(%x: !llvm.ptr, …)``.  After: ``@mlirstack_k(%x: !llvm.ptr, %at: i64, …)`` for each,
-    where ``%at`` is the first byte of the row; loops become no calls of a library."""
+    where ``%at`` is the first byte of it; loops become no calls of a library."""
 
-    name = "mlirstack-iree-export-rows"
+    name = "mlirstack-iree-export-linked"
 
     def apply(self, module: Any) -> None:
         internal = ir.Attribute.parse("#llvm.linkage<internal>")
@@ -44,9 +45,9 @@ class ExportRows(PythonPass):
 def _entry(name: str, count: int) -> Any:
     """``llvm.func @mlirstack_<name>``, parsed beside a declaration of what it calls."""
     taken = ", ".join(f"%p{i}: !llvm.ptr, %at{i}: i64" for i in range(count))
-    places = [f"%row{i} = llvm.getelementptr %p{i}[%at{i}] : (!llvm.ptr, i64) -> !llvm.ptr, i8" for i in range(count)]
+    places = [f"%place{i} = llvm.getelementptr %p{i}[%at{i}] : (!llvm.ptr, i64) -> !llvm.ptr, i8" for i in range(count)]
     types = ", ".join(["!llvm.ptr"] * count)
-    given = ", ".join(f"%row{i}" for i in range(count))
+    given = ", ".join(f"%place{i}" for i in range(count))
     lines = [*places, f"llvm.call @{name}({given}) : ({types}) -> ()", "llvm.return"]
     body = "\n".join(f"  {line}" for line in lines)
     parsed = ir.Module.parse(f"llvm.func @{name}({types})\nllvm.func @{ENTRY_PREFIX}{name}({taken}) {{\n{body}\n}}")
@@ -54,11 +55,11 @@ def _entry(name: str, count: int) -> Any:
 
 
 @dataclass(frozen=True)
-class TranslateRows(TranslateToLlvmIr):
+class TranslateLinked(TranslateToLlvmIr):
     """Before: nothing but the LLVM dialect, and a program that rides along.  After: LLVM IR text, the program in a
     comment."""
 
-    name = "mlirstack-iree-translate-rows"
+    name = "mlirstack-iree-translate-linked"
 
     def translate(self, payload: Any) -> str:
         with payload.context:
@@ -66,6 +67,6 @@ class TranslateRows(TranslateToLlvmIr):
 
 
 def carried_program(llvm_ir: str) -> str:
-    """The program that :class:`TranslateRows` has written; empty where the text holds none."""
+    """The program that :class:`TranslateLinked` has written; empty where the text holds none."""
     first = llvm_ir.partition("\n")[0]
     return first.removeprefix(_CARRIED) if first.startswith(_CARRIED) else ""
