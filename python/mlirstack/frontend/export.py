@@ -26,18 +26,18 @@ from mlirstack.frontend import trees
 from mlirstack.frontend.containers import register_containers
 from mlirstack.frontend.decompositions.empty_tensors import rewrite_empty_tensors
 from mlirstack.frontend.decompositions.prims import rewrite_prim_views
-from mlirstack.frontend.decompositions.table import decomposition_table
 from mlirstack.frontend.decompositions.uniform import rewrite_uniform_constants
 from mlirstack.frontend.dynamic import AxisSpec, DimensionNames, leaf_axes, tile_small_axes
 from mlirstack.frontend.dynamic_views import rewrite_dynamic_views
 from mlirstack.frontend.graph import FxGraph, dtype_name, node_source, output_node, placeholders
 from mlirstack.frontend.layouts import give_as_stored, order_of, take_as_stored
 from mlirstack.frontend.program import ArgumentSpec, Mutation, Program, ResultSpec, Signature
-from mlirstack.frontend.quantized import quantized_decompositions, refuse_packed_modules
+from mlirstack.frontend.quantized import refuse_packed_modules
+from mlirstack.frontend.quick_capture import quick_capture
 from mlirstack.frontend.random_numbers import CALLS, Generator, bind_generator, first_values
 from mlirstack.frontend.randomness import random_ops, remaining_random_ops
 from mlirstack.frontend.range_outputs import rewrite_range_outputs
-from mlirstack.frontend.repeated import decompose
+from mlirstack.frontend.repeated import decompose, rules
 from mlirstack.frontend.scalars import rewrite_scalar_calls
 from mlirstack.frontend.writes import refuse_lost_writes, refuse_shared_buffers
 
@@ -83,10 +83,11 @@ def export(
         # Before decompositions, some of which divide by sizes; those that cut operands into pieces leave more for later.
         rewrite_empty_tensors(exported.graph_module)
         drawn = random_ops(exported.graph_module)
-        rules = decomposition_table() | quantized_decompositions()
-        rules |= Generator().decompositions() if allow_random else {}
         try:
-            decomposed = exported.run_decompositions(rules) if allow_random else decompose(exported, rules)
+            if allow_random:
+                decomposed = exported.run_decompositions(dict(rules().table) | Generator().decompositions())
+            else:
+                decomposed = decompose(exported, rules())
         except Exception as error:  # raised by a decomposition of torch's, on the user's graph
             refuse_shared_buffers(exported)
             raise _capture_error("torch.export cannot decompose the model", error) from error
@@ -139,7 +140,7 @@ def _capture(
     # Tracing the Python code is quick and permissive; the strict tracer also takes scalars read from tensors (.item()).
     for strict in (False, True):
         try:
-            with warnings.catch_warnings(record=True) as warned:
+            with warnings.catch_warnings(record=True) as warned, quick_capture():
                 warnings.simplefilter("always")
                 exported = torch.export.export(model, args, kwargs, dynamic_shapes=shapes, strict=strict)
         except Exception as error:  # whatever the user's own code raises

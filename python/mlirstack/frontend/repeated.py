@@ -1,7 +1,8 @@
-"""Decomposition of an exported program in which operations are repeated: each kind of operation is decomposed once.
+"""Decomposition of an exported program, each kind of operation once.
 
 A program and a table of decompositions go in, the decomposed program comes out, as ``run_decompositions`` gives it.  Torch
-traces a whole graph for that, node by node; a model of twelve equal layers has twelve times the nodes, and few kinds more.
+traces a whole graph for that, node by node, twice; a model of twelve equal layers has twelve times the nodes of one layer,
+and few kinds more.
 """
 
 from __future__ import annotations
@@ -9,37 +10,60 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache, cached_property
 from typing import Any
 
 import torch
-from torch import fx, nn
-from torch._export.verifier import TrainingIRVerifier
+from torch import fx
+from torch._dispatch.python import enable_python_dispatcher
+from torch._export.utils import _compiling_state_context
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch._subclasses.functional_tensor import FunctionalTensorMode, dispatch_functionalize
 from torch.export import ExportedProgram
-from torch.export.exported_program import ModuleCallEntry, ModuleCallSignature
-from torch.export.graph_signature import ExportGraphSignature, InputKind, InputSpec, OutputKind, OutputSpec, TensorArgument
+from torch.export._trace import _ignore_backend_decomps
+from torch.export.exported_program import _override_composite_implicit_decomp, _split_decomp_table_to_cia_and_python_decomp
 from torch.fx._lazy_graph_module import _LazyGraphModule
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils import _pytree as pytree
 
+from mlirstack.frontend.decompositions.table import decomposition_table
 from mlirstack.frontend.graph import output_node, placeholders
+from mlirstack.frontend.quantized import quantized_decompositions
 
-_WORTH = 16  # repeated operations that pay for exporting the kinds on their own
+_CHECK = torch.ops.aten._assert_tensor_metadata.default  # of export: true in a program of static types
 _OF_VALUES = ("val", "tensor_meta")  # what the metadata of a node says about what it computes
 
 
-def decompose(program: ExportedProgram, rules: Mapping[Any, Callable[..., Any]]) -> ExportedProgram:
-    """``program`` with every operation decomposed by ``rules``, operator overload → decomposition.
+@dataclass(frozen=True, eq=False)
+class Rules:
+    """A table of decompositions, operator overload → decomposition, made once and used for many programs."""
+
+    table: Mapping[Any, Callable[..., Any]]
+
+    @cached_property
+    def parts(self) -> tuple[dict[Any, Callable[..., Any]], dict[Any, Callable[..., Any]]]:
+        """The rules of operators that torch itself would decompose, also those that are to stay whole; and all others."""
+        composite, others = _split_decomp_table_to_cia_and_python_decomp(dict(self.table))
+        return composite, others
+
+
+@cache
+def rules() -> Rules:
+    """Those of every program."""
+    return Rules(decomposition_table() | quantized_decompositions())
+
+
+def decompose(program: ExportedProgram, rules: Rules) -> ExportedProgram:
+    """``program`` with every operation decomposed by ``rules``.
 
     Kinds are told apart where the program is static and functional: no symbolic sizes, no writes, no bodies of control flow.
     ``rules`` must give the same for the same arguments: none that draws random numbers.  ``program`` is not used afterwards.
     """
     kinds = _kinds(program.graph)
-    if kinds is None or len(kinds) - len(set(kinds.values())) < _WORTH:
-        return program.run_decompositions(dict(rules))
-    templates = _templates(list(dict.fromkeys(kinds.values())), rules)
-    if templates is None:
-        return program.run_decompositions(dict(rules))
+    templates = None if kinds is None else _templates(list(dict.fromkeys(kinds.values())), rules)
+    if kinds is None or templates is None:
+        return program.run_decompositions(dict(rules.table))
     # Nobody calls the graph: its Python code is only made if it is asked for, which takes longer than writing the graph.
     program._graph_module = _LazyGraphModule(program.graph_module, _expanded(program.graph, kinds, templates))
     return program
@@ -116,7 +140,7 @@ def _kinds(graph: fx.Graph) -> dict[fx.Node, _Kind] | None:
     """The kind of every operation of ``graph``; None where it holds something that cannot be decomposed on its own."""
     kinds: dict[fx.Node, _Kind] = {}
     for node in graph.nodes:
-        if node.op in ("placeholder", "output") or node.target is operator.getitem:
+        if node.op in ("placeholder", "output") or node.target in (operator.getitem, _CHECK):
             continue
         kind = _kind(node)
         if kind is None:
@@ -142,62 +166,52 @@ def _kind(node: fx.Node) -> _Kind | None:
     return _Kind(target, tuple(leaves), spec)
 
 
-def _calls(kinds: Sequence[_Kind]) -> tuple[ExportedProgram, list[pytree.TreeSpec]]:
-    """A program that calls every kind once on tensors of its own, and the tree of what each returns.
-
-    It is written as torch.export would write it, which traces it for that.
-    """
-    graph = fx.Graph()
-    given: list[fx.Node] = []
-    left: list[fx.Node] = []
-    specs: list[pytree.TreeSpec] = []
-    with FakeTensorMode(shape_env=ShapeEnv(), export=True):
-        for tensor in (tensor for kind in kinds for tensor in kind.tensors):
-            given.append(graph.placeholder(f"given_{len(given)}"))
-            given[-1].meta["val"] = tensor.example()
-        operands = iter(given)
-        for kind in kinds:
-            args, kwargs = kind.call(operands)
-            call = graph.call_function(kind.target, args, kwargs)
-            values = fx.map_arg((args, kwargs), lambda node: node.meta["val"])
-            call.meta["val"] = kind.target(*values[0], **values[1])
-            leaves, spec = pytree.tree_flatten(call.meta["val"])
-            parts = (
-                [call] if spec.is_leaf() else [graph.call_function(operator.getitem, (call, i)) for i in range(len(leaves))]
-            )
-            for part, value in zip(parts, leaves, strict=True):
-                part.meta["val"] = value
-            left += parts
-            specs.append(spec)
-    graph.output(tuple(left))
-    signature = ExportGraphSignature(
-        [InputSpec(InputKind.USER_INPUT, TensorArgument(node.name), None) for node in given],
-        [OutputSpec(OutputKind.USER_OUTPUT, TensorArgument(node.name), None) for node in left],
-    )
-    in_spec = pytree.tree_structure((tuple(range(len(given))), {}))
-    call_signature = ModuleCallSignature([], [], in_spec, pytree.tree_structure(tuple(range(len(left)))))
-    program = ExportedProgram(
-        nn.Module(), graph, signature, {}, {}, [ModuleCallEntry("", call_signature)], verifiers=[TrainingIRVerifier]
-    )
-    return program, specs
-
-
-def _templates(kinds: Sequence[_Kind], rules: Mapping[Any, Callable[..., Any]]) -> dict[_Kind, _Template] | None:
+def _templates(kinds: Sequence[_Kind], rules: Rules) -> dict[_Kind, _Template] | None:
     """The decomposition of each kind; None where one needs a constant of its own."""
-    program, specs = _calls(kinds)
-    exported = program.run_decompositions(dict(rules))
-    if any(spec.kind is not InputKind.USER_INPUT for spec in exported.graph_signature.input_specs):
+    traced, specs = _traced(kinds, rules)
+    if any(node.op == "get_attr" for node in traced.nodes):
         return None
-    given = iter(placeholders(exported.graph))
+    given = iter(placeholders(traced))
     inputs = {kind: [next(given) for _ in kind.tensors] for kind in kinds}
-    left = iter(output_node(exported.graph).args[0])  # type: ignore[arg-type]
-    position = {node: number for number, node in enumerate(exported.graph.nodes)}
+    left = iter(output_node(traced).args[0])  # type: ignore[arg-type]
+    position = {node: number for number, node in enumerate(traced.nodes)}
     templates: dict[_Kind, _Template] = {}
     for kind, spec in zip(kinds, specs, strict=True):
         outputs = [next(left) for _ in range(spec.num_leaves)]
         nodes = sorted(_between(inputs[kind], outputs), key=position.__getitem__)
         templates[kind] = _Template(inputs[kind], nodes, outputs, spec)
     return templates
+
+
+def _traced(kinds: Sequence[_Kind], rules: Rules) -> tuple[fx.Graph, list[pytree.TreeSpec]]:
+    """A decomposed graph that calls every kind once on tensors of its own, and the tree of what each returns.
+
+    What ``run_decompositions`` does to trace a program, without making a program of the kinds for it.
+    """
+    composite, others = rules.parts
+    specs: list[pytree.TreeSpec] = []
+
+    def call_all(*given: torch.Tensor) -> tuple[Any, ...]:
+        operands = iter(given)
+        left: list[Any] = []
+        for kind in kinds:
+            args, kwargs = kind.call(operands)
+            leaves, spec = pytree.tree_flatten(kind.target(*args, **kwargs))
+            specs.append(spec)
+            left += leaves
+        return tuple(left)
+
+    functional = dispatch_functionalize(call_all, FunctionalTensorMode(export=True))
+    with FakeTensorMode(shape_env=ShapeEnv(), export=True):
+        examples = [tensor.example() for kind in kinds for tensor in kind.tensors]
+        with (
+            _override_composite_implicit_decomp(composite),
+            _ignore_backend_decomps(),
+            _compiling_state_context(),
+            torch.no_grad(),
+            enable_python_dispatcher(),
+        ):
+            return make_fx(functional, decomposition_table=others)(*examples).graph, specs
 
 
 def _between(inputs: Sequence[fx.Node], outputs: Sequence[fx.Node]) -> set[fx.Node]:
@@ -221,7 +235,7 @@ def _expanded(graph: fx.Graph, kinds: Mapping[fx.Node, _Kind], templates: Mappin
             values[node] = _copied(result, node, templates[kinds[node]], values)
         elif node.target is operator.getitem:
             values[node] = values[node.args[0]][node.args[1]]
-        else:
+        elif node.target is not _CHECK:
             values[node] = result.node_copy(node, values.__getitem__)
             values[node].name = node.name  # also where it is a word of Python's, such as "input"
     return result
