@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch._subclasses.fake_tensor import FakeTensor
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
@@ -40,15 +40,21 @@ def replace_nodes(module: fx.GraphModule, rules: Mapping[Any, Rule]) -> dict[fx.
 def applies(node: fx.Node, rules: Mapping[Any, Rule]) -> bool:
     """Whether :func:`replace_nodes` would replace ``node``."""
     rule = rules.get(node.target)
-    return rule is not None and _traced(node, rule) is not None
-
-
-class _DoesNotApplyError(Exception):
-    """A rule gave NotImplemented."""
+    return rule is not None and _called(node, rule) is not None
 
 
 def _traced(node: fx.Node, rule: Rule) -> fx.GraphModule | None:
     """The calls of ``rule`` for the operands of ``node``, one placeholder for each node among them, or None."""
+    call = _called(node, rule)
+    if call is None:
+        return None
+    values = [operand.meta["val"] for operand in node.all_input_nodes]
+    with torch.no_grad(), _mode(node):
+        return make_fx(call, decomposition_table=decomposition_table())(*values)
+
+
+def _called(node: fx.Node, rule: Rule) -> Callable[..., Any] | None:
+    """``rule`` as a function of the nodes that ``node`` reads; None where it does not apply, told without tracing it."""
     values = [operand.meta["val"] for operand in node.all_input_nodes]
     tensors = [v for v in pytree.tree_leaves((values, node.meta["val"])) if isinstance(v, torch.Tensor)]
     if any(not isinstance(size, int) for tensor in tensors for size in tensor.shape):
@@ -58,17 +64,16 @@ def _traced(node: fx.Node, rule: Rule) -> fx.GraphModule | None:
     def call(*operands: Any) -> Any:
         bound = dict(zip(node.all_input_nodes, operands, strict=True))
         args, kwargs = fx.map_arg((node.args, node.kwargs), bound.__getitem__)
-        result = with_constants_in_place(rule)(used, *args, **kwargs)
-        if result is NotImplemented:
-            raise _DoesNotApplyError
-        return result
+        return with_constants_in_place(rule)(used, *args, **kwargs)
 
-    mode = next(tensor.fake_mode for tensor in tensors if isinstance(tensor, FakeTensor))
-    try:
-        with torch.no_grad(), mode:
-            return make_fx(call, decomposition_table=decomposition_table())(*values)
-    except _DoesNotApplyError:
-        return None
+    with torch.no_grad(), _mode(node):
+        return None if call(*values) is NotImplemented else call
+
+
+def _mode(node: fx.Node) -> FakeTensorMode:
+    """The mode of the fake tensors that ``node`` reads or makes."""
+    values = [operand.meta["val"] for operand in (*node.all_input_nodes, node)]
+    return next(leaf.fake_mode for leaf in pytree.tree_leaves(values) if isinstance(leaf, FakeTensor))
 
 
 def _used(node: fx.Node) -> frozenset[int]:
