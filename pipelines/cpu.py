@@ -12,11 +12,11 @@ from mlirstack.passes.entry import BarePointers, DescribeEntries, ExportEntries
 from mlirstack.passes.hoist_parameters import FusePrepared, HoistParameters
 from mlirstack.passes.llvm_ir import TranslateToLlvmIr
 from mlirstack.passes.loop_order import OrderLoops
+from mlirstack.passes.merge_equal import MergeEqual
 from mlirstack.passes.native_code import CompileObject, Disassemble
 from mlirstack.passes.near_zero import CallNearZero
 from mlirstack.passes.outline import OutlineKernels
 from mlirstack.passes.restore_locations import RestoreLocations
-from mlirstack.passes.share_locations import ShareLocations
 from mlirstack.passes.two_roundings import TwoRoundings
 from mlirstack.passes.vector_math import VectorMath
 from mlirstack.pipeline.stage import Pipeline, Stage
@@ -57,8 +57,7 @@ KERNELS = Stage(
         Pass("canonicalize"),
         Pass("cse"),
         # Repeated layers become one kernel, called several times; it stands for the lines of all.
-        ShareLocations(),
-        Pass("duplicate-function-elimination"),
+        MergeEqual(),
         Pass("symbol-dce"),
         RestoreLocations(),
     ),

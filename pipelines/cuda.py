@@ -29,10 +29,10 @@ from mlirstack.passes.fold_casts import FoldCasts
 from mlirstack.passes.fold_concats import FoldConcats
 from mlirstack.passes.fold_sizes import FoldSizes
 from mlirstack.passes.fold_transposes import FoldTransposes
+from mlirstack.passes.merge_equal import MergeEqual
 from mlirstack.passes.raise_roundings import RaiseRoundings
 from mlirstack.passes.restore_locations import RestoreLocations
 from mlirstack.passes.settle_broadcasts import SettleBroadcasts
-from mlirstack.passes.share_locations import ShareLocations
 from mlirstack.passes.sink_expansions import SinkExpansions
 from mlirstack.pipeline.stage import Pipeline, Stage
 from mlirstack.pipeline.step import Pass, Step
@@ -137,8 +137,7 @@ def _dispatches(arch: str, prefer: str, *, partial: bool = False, clusters: bool
             Pass("canonicalize"),
             Pass("cse"),
             # Repeated layers become one kernel, launched several times; it stands for the lines of all.
-            ShareLocations(),
-            Pass("duplicate-function-elimination"),
+            MergeEqual(),
             Pass("symbol-dce"),
             RestoreLocations(),
         ),

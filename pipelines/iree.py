@@ -32,10 +32,10 @@ from mlirstack.passes.iree.rows import MOST_SCRATCH, OneRow
 from mlirstack.passes.iree.split import SplitProgram
 from mlirstack.passes.iree.targets import CPU, KERNEL_ARCHITECTURES
 from mlirstack.passes.iree.tensor_maps import MakeTensorMaps
+from mlirstack.passes.merge_equal import MergeEqual
 from mlirstack.passes.native_code import host_cpu
 from mlirstack.passes.restore_locations import RestoreLocations
 from mlirstack.passes.settle_broadcasts import SettleBroadcasts
-from mlirstack.passes.share_locations import ShareLocations
 from mlirstack.passes.simplify import SimplifyLinalg
 from mlirstack.passes.sink_expansions import SinkExpansions
 from mlirstack.pipeline.stage import Pipeline, Stage
@@ -114,8 +114,7 @@ def iree_linked_pipeline(name: str, route: str, level: str, settings: IreePhase)
             Pass("canonicalize"),
             Pass("cse"),
             FormLinkedKernels(),
-            ShareLocations(),
-            Pass("duplicate-function-elimination"),
+            MergeEqual(),
             Pass("symbol-dce"),
             RestoreLocations(),
         ),

@@ -90,7 +90,7 @@ STEPS: dict[str, str] = {
     "mlirstack-results-to-arguments": "mlirstack.passes.buffers:ResultsToArguments",
     "mlirstack-schedule-file": "mlirstack.schedules.file:ScheduleFile",
     "mlirstack-settle-broadcasts": "mlirstack.passes.settle_broadcasts:SettleBroadcasts",
-    "mlirstack-share-locations": "mlirstack.passes.share_locations:ShareLocations",
+    "mlirstack-merge-equal": "mlirstack.passes.merge_equal:MergeEqual",
     "mlirstack-shared-globals": "mlirstack.passes.cuda.shared_buffers:SharedGlobals",
     "mlirstack-simplify-linalg": "mlirstack.passes.simplify:SimplifyLinalg",
     "mlirstack-sink-shared-buffers": "mlirstack.passes.cuda.shared_buffers:SinkSharedBuffers",
