@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from mlirstack.ir.ops import first_op
 from mlirstack.pipeline.step import Schedule
 from mlirstack.schedules.linalg_ops import kernels
-from mlirstack.schedules.transform import Script
+from mlirstack.schedules.transform import Handle, Script
 
 
 @dataclass(frozen=True)
@@ -19,34 +19,40 @@ class LowerVectors(Schedule):
     name: ClassVar[str] = "mlirstack-cpu-lower-vectors"
 
     def build(self, module: Any) -> str | None:
-        """One section a kernel that holds vector ops; None where there is none."""
+        """One section for all kernels; None where none holds vector ops.
+
+        A set of patterns is made anew for each op that it is applied to: for many small kernels that would take longer than
+        applying it.
+        """
+        if all(first_op(function, _is_vector) is None for _, _, function in kernels(module)):
+            return None
         script = Script()
-        for symbol, kind, function in kernels(module):
-            if first_op(function, lambda op: op.name.startswith("vector.")) is not None:
-                script.comment(f"@{symbol}: {kind}")
-                _lower(script, symbol)
-        return None if script.empty else script.text()
+        _lower(script, script.root)
+        return script.text()
 
 
-def _lower(script: Script, symbol: str) -> None:
-    function = script.function(symbol)
+def _is_vector(op: Any) -> bool:
+    return bool(op.name.startswith("vector."))
+
+
+def _lower(script: Script, kernels: Handle) -> None:
     script.apply_patterns(
-        function,
+        kernels,
         "vector.lower_contraction lowering_strategy = outerproduct",
         "vector.transfer_permutation_patterns",
     )
     # Canonicalization undoes what the lowering of broadcasts does: apart, or they go on forever.
-    script.apply_patterns(function, "vector.lower_outerproduct", "vector.lower_broadcast")
-    script.apply_patterns(function, "canonicalization")
-    script.apply_patterns(function, "vector.reorder_multi_reduction_dims lowering_strategy = innerreduction")
-    script.apply_patterns(function, "vector.multi_reduction_flattening lowering_strategy = innerreduction")
-    script.apply_patterns(function, "vector.multi_reduction_unrolling lowering_strategy = innerreduction")
-    script.apply_patterns(function, "vector.lower_transpose lowering_strategy = shuffle_16x16", "vector.lower_shape_cast")
-    script.apply_patterns(function, "vector.transfer_to_scf max_transfer_rank = 1 full_unroll = true")
+    script.apply_patterns(kernels, "vector.lower_outerproduct", "vector.lower_broadcast")
+    script.apply_patterns(kernels, "canonicalization")
+    script.apply_patterns(kernels, "vector.reorder_multi_reduction_dims lowering_strategy = innerreduction")
+    script.apply_patterns(kernels, "vector.multi_reduction_flattening lowering_strategy = innerreduction")
+    script.apply_patterns(kernels, "vector.multi_reduction_unrolling lowering_strategy = innerreduction")
+    script.apply_patterns(kernels, "vector.lower_transpose lowering_strategy = shuffle_16x16", "vector.lower_shape_cast")
+    script.apply_patterns(kernels, "vector.transfer_to_scf max_transfer_rank = 1 full_unroll = true")
     script.apply_patterns(
-        function,
+        kernels,
         "vector.lower_transfer max_transfer_rank = 1",
         "memref.fold_memref_alias_ops",
         "canonicalization",
     )
-    script.cse(function)
+    script.cse(kernels)
