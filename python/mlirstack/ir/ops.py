@@ -12,10 +12,11 @@ from mlirstack.bindings import ir
 def walk(operation: Any) -> Iterator[Any]:
     """All operations below ``operation``, itself excluded, in program order (a snapshot: they may be erased meanwhile)."""
     found: list[Any] = []
+    append, advance = found.append, ir.WalkResult.ADVANCE  # looked up once for all of them
 
     def visit(op: Any) -> Any:
-        found.append(op)
-        return ir.WalkResult.ADVANCE
+        append(op)
+        return advance
 
     operation.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
     return iter(found[1:])

@@ -33,7 +33,7 @@ class BfloatBits(PythonPass):
     name: ClassVar[str] = "mlirstack-bfloat-bits"
 
     def apply(self, module: Any) -> None:
-        if "bf16" not in module.operation.get_asm():  # far quicker than a walk, and most modules hold none
+        if not any(_holds(op) for op in walk(module)):  # most modules hold none
             return
         for function in [op for op in walk(module) if op.name == "llvm.func" and len(op.regions[0].blocks)]:
             operations = list(walk(function))
@@ -54,6 +54,14 @@ class BfloatBits(PythonPass):
             for block in blocks[1:]:
                 for argument in block.arguments:
                     _retype(argument, kept)
+
+
+def _holds(op: Any) -> bool:
+    """Is a bf16, or a vector of them, among the results of ``op`` or the arguments of its blocks?"""
+    if any(_bits(result.type) is not None for result in op.results):
+        return True
+    blocks = (block for region in op.regions for block in region.blocks)
+    return any(_bits(argument.type) is not None for block in blocks for argument in block.arguments)
 
 
 def _bits(kind: Any) -> Any | None:

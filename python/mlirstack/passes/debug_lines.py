@@ -86,9 +86,11 @@ class _Body:
 
 def _functions(module: Any) -> Iterator[Any]:
     """Functions with a body, those in ``gpu.module``s included."""
-    for op in walk(module):
-        if op.name == "llvm.func" and op.regions[0].blocks:
-            yield op
+    for op in module.operation.regions[0].blocks[0].operations:
+        if op.operation.name == "llvm.func" and op.regions[0].blocks:
+            yield op.operation
+        elif op.operation.name == "gpu.module":
+            yield from _functions(op)
 
 
 def _scopes(bodies: list[_Body], files: list[str], kind: str) -> list[dict[str, Any]]:

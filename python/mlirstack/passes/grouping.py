@@ -9,7 +9,7 @@ run as a whole: no value takes a way out of a group and back into it.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -109,13 +109,15 @@ class _Grouping:
         self.given = {op: n for n, group in enumerate(given) for op in group.ops}
         self.of: dict[Any, int] = {}  # operation → its group
         self.makers: dict[Any, list[Any]] = {}  # operation → those that make what it reads
+        self.kinds: dict[Any, str | None] = {}  # operation → its class
+        self.shapes: dict[Any, OpShape | None] = {}  # operation → its loops
         self.last_effect: int | None = None
 
     def add(self, op: Any) -> None:
         if op in self.given:
             self._join(op, self.given[op])
             return
-        kind = class_of(op, self.policy)
+        kind = self._kind(op)
         home = self._home(op, kind) if kind else None
         if home is None:
             home = len(self.groups)
@@ -140,6 +142,16 @@ class _Grouping:
                 if home in other.before:
                     other.before |= group.before
 
+    def _kind(self, op: Any) -> str | None:
+        if op not in self.kinds:
+            self.kinds[op] = class_of(op, self.policy)
+        return self.kinds[op]
+
+    def _shape(self, op: Any) -> OpShape | None:
+        if op not in self.shapes:
+            self.shapes[op] = op_shape(op)
+        return self.shapes[op]
+
     def _producers(self, op: Any) -> set[int]:
         makers = self.makers.get(op)
         if makers is None:
@@ -149,7 +161,7 @@ class _Grouping:
 
     def _home(self, op: Any, kind: str) -> int | None:
         """The group of a producer that ``op`` can join, or None."""
-        shape = op_shape(op)
+        shape = self._shape(op)
         if kind in _ROOTS:
             return self._initial_value(op)
         if op.name == "tensor.insert_slice":
@@ -167,13 +179,46 @@ class _Grouping:
 
     def _is_joined(self, group: Group, op: Any, shape: OpShape, kind: str) -> bool:
         """May ``op``, which reads results of ``group``, be computed in its kernel?"""
-        if group.kind in (kernels.REDUCTION, kernels.ELEMENTWISE) and _is_same_rows(group, op, shape, kind):
+        if group.kind in (kernels.REDUCTION, kernels.ELEMENTWISE) and self._is_same_rows(group, op, shape, kind):
             return True
         if kind != kernels.ELEMENTWISE:
             return False
         if self.policy.several_results and group.kind in (*_ROOTS, kernels.ELEMENTWISE):
             return _is_same_space(group, op, shape)
         return group.kind in _ROOTS and _is_epilogue(group, op, shape)
+
+    def _is_same_rows(self, group: Group, op: Any, shape: OpShape, kind: str) -> bool:
+        """Does ``op`` work on the rows of a group of reductions, reading the group's values of the same row only?"""
+        rows = self._rows(group) or (_rows_of(shape) if kind == kernels.REDUCTION else None)
+        if rows is None:
+            return False
+        count = len(rows.parallel)
+        full, own = rows.sizes, shape.sizes
+        if own not in (full, full[:count]) or (kind == kernels.REDUCTION and _rows_of(shape) is None):
+            return False
+        expected = tuple(range(count if kind == kernels.REDUCTION else len(own)))
+        if shape.dims[-1] != expected:
+            return False
+        members = {r for member in group.ops for r in member.results}
+        for value, dims in zip(op.operands, shape.dims, strict=False):
+            if value in members and dims not in (tuple(range(len(own))), tuple(range(count))):
+                return False
+        return all(self._fits_rows(member, full, count) for member in group.ops)
+
+    def _fits_rows(self, member: Any, full: tuple[int | None, ...], count: int) -> bool:
+        """Is a member's loop nest the full one, or that of the rows, written in loop order?"""
+        shape = self._shape(member)
+        if shape is None or shape.sizes not in (full, full[:count]):
+            return False
+        return shape.dims[-1] == tuple(range(len(shape.parallel)))
+
+    def _rows(self, group: Group) -> OpShape | None:
+        """The loops of the group's first reduction."""
+        for member in group.ops:
+            shape = self._shape(member)
+            if shape is not None and shape.reductions:
+                return _rows_of(shape)
+        return None
 
     def _initial_value(self, root: Any) -> int | None:
         """The group of what a root starts from, such as a broadcast bias, where nothing else uses it."""
@@ -213,7 +258,7 @@ class _Grouping:
                 for op in leaving:
                     self._evict(op, number)
             if group.kind is not None and not group.is_given:
-                group.kind = class_of_group(group.ops, self.policy)
+                group.kind = _leading(map(self._kind, group.ops))
 
     def _is_used_outside(self, op: Any, number: int) -> bool:
         return any(self.of.get(outermost(use.owner.operation, op.block)) != number for r in op.results for use in r.uses)
@@ -224,7 +269,7 @@ class _Grouping:
     def _evict(self, op: Any, number: int) -> None:
         self.groups[number].ops.remove(op)
         alone = len(self.groups)
-        self.groups[alone] = Group(class_of(op, self.policy), [op])
+        self.groups[alone] = Group(self._kind(op), [op])
         self.of[op] = alone
 
     def ordered(self) -> list[Group]:
@@ -293,42 +338,6 @@ def _is_same_space(group: Group, op: Any, shape: OpShape) -> bool:
     return all(own == shape.sizes for own in sizes) and all(dims == identity for dims in (*read, shape.dims[-1]))
 
 
-def _is_same_rows(group: Group, op: Any, shape: OpShape, kind: str) -> bool:
-    """Does ``op`` work on the rows of a group of reductions, reading the group's values of the same row only?"""
-    rows = _rows(group) or (_rows_of(shape) if kind == kernels.REDUCTION else None)
-    if rows is None:
-        return False
-    count = len(rows.parallel)
-    full, own = rows.sizes, shape.sizes
-    if own not in (full, full[:count]) or (kind == kernels.REDUCTION and _rows_of(shape) is None):
-        return False
-    expected = tuple(range(count if kind == kernels.REDUCTION else len(own)))
-    if shape.dims[-1] != expected:
-        return False
-    members = {r for member in group.ops for r in member.results}
-    for value, dims in zip(op.operands, shape.dims, strict=False):
-        if value in members and dims not in (tuple(range(len(own))), tuple(range(count))):
-            return False
-    return all(_fits_rows(member, full, count) for member in group.ops)
-
-
-def _fits_rows(member: Any, full: tuple[int | None, ...], count: int) -> bool:
-    """Is a member's loop nest the full one, or that of the rows, written in loop order?"""
-    shape = op_shape(member)
-    if shape is None or shape.sizes not in (full, full[:count]):
-        return False
-    return shape.dims[-1] == tuple(range(len(shape.parallel)))
-
-
-def _rows(group: Group) -> OpShape | None:
-    """The loops of the group's first reduction."""
-    for member in group.ops:
-        shape = op_shape(member)
-        if shape is not None and shape.reductions:
-            return _rows_of(shape)
-    return None
-
-
 def _rows_of(shape: OpShape) -> OpShape | None:
     """``shape`` itself if its innermost loops are the reductions, its input is read in loop order, and there are rows."""
     count = len(shape.parallel)
@@ -338,8 +347,9 @@ def _rows_of(shape: OpShape) -> OpShape | None:
 
 def class_of_group(ops: Sequence[Any], policy: Policy = Policy()) -> str:
     """The class of a group of ops: that of its root."""
-    kinds = [class_of(op, policy) for op in ops]
-    for kind in (*_ROOTS, kernels.REDUCTION, kernels.ELEMENTWISE):
-        if kind in kinds:
-            return kind
-    return kernels.OTHER
+    return _leading(class_of(op, policy) for op in ops)
+
+
+def _leading(kinds: Iterable[str | None]) -> str:
+    present = set(kinds)
+    return next((kind for kind in (*_ROOTS, kernels.REDUCTION, kernels.ELEMENTWISE) if kind in present), kernels.OTHER)

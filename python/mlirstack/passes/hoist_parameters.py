@@ -171,6 +171,7 @@ class _Preparation:
                 self.prepare = dialect("func").FuncOp(abi.PREPARE, ([], []))
                 with ir.InsertionPoint(self.prepare.add_entry_block()):
                     dialect("func").ReturnOp([])
+        self.given = functions.argument_attributes(self.prepare)
         self.leave = functions.return_op(self.prepare)
         self.results = list(self.leave.operands)
         self.copies: dict[Any, Any] = {}
@@ -191,6 +192,7 @@ class _Preparation:
         self.leave.operation.erase()
         inputs = [a.type for a in self.prepare.regions[0].blocks[0].arguments]
         functions.set_type(self.prepare, inputs, [r.type for r in self.results])
+        functions.set_argument_attributes(self.prepare, self.given)
         signature = functions.type_of(self.main)
         functions.set_type(self.main, [a.type for a in self.block.arguments], signature.results)
         functions.set_argument_attributes(self.main, self.attributes)
@@ -212,15 +214,11 @@ class _Preparation:
     def _parameter(self, argument: Any) -> Any:
         """An argument of ``@prepare`` for a parameter of ``@main``."""
         given = self.attributes[argument.arg_number]
-        own = functions.argument_attributes(self.prepare)
-        for position, attributes in enumerate(own):
+        for position, attributes in enumerate(self.given):
             if attributes[abi.ARGUMENT] == given[abi.ARGUMENT]:
                 return self.prepare.regions[0].blocks[0].arguments[position]
-        new = self.prepare.regions[0].blocks[0].add_argument(argument.type, self.main.location)
-        inputs = [a.type for a in self.prepare.regions[0].blocks[0].arguments]
-        functions.set_type(self.prepare, inputs, functions.type_of(self.prepare).results)
-        functions.set_argument_attributes(self.prepare, [*own, dict(given)])
-        return new
+        self.given.append(dict(given))
+        return self.prepare.regions[0].blocks[0].add_argument(argument.type, self.main.location)
 
 
 def _erase_dead(main: Any) -> None:

@@ -58,13 +58,14 @@ def classic_spelling(text: str) -> str:
             continue
         if line.startswith("declare "):
             lines.append(re.sub(r" #\d+$", "", line))
-        elif "float" in line or "double" in line or "half" in line:
+        elif _MAY_HOLD_LITERAL.search(line):
             lines.append(_classic_literals(line))
         else:
             lines.append(line)
     return "\n".join(lines) + "\n"
 
 
+_MAY_HOLD_LITERAL = re.compile(r"\d\.|f0x|inf|nan")  # far quicker than reading each line
 _KEPT_ATTRIBUTE = re.compile(r'(?<= )(?:noinline|"no-builtins"|"nvvm\.\w+"(?:="[^"]*")?)(?= )')
 _TOKEN = re.compile(
     r'"(?:[^"\\]|\\.)*"'  # strings and quoted names

@@ -67,12 +67,11 @@ def _floating(operations: Sequence[Any]) -> dict[Any, None]:
     """The operations that depend on nothing, in order."""
     found: dict[Any, None] = {}
     for op in operations:
-        operands = op.operands
-        if not op.results or (len(op.regions) and not op.name.startswith("linalg.")):
-            continue
+        operands, name = op.operands, op.name
         if not len(operands):
-            found[op] = None
-        elif (name := op.name).startswith(_TENSOR_OPS):
+            if len(op.results) and (not len(op.regions) or name.startswith("linalg.")):
+                found[op] = None
+        elif name.startswith(_TENSOR_OPS) and len(op.results):
             # A fill is one whatever it fills, an output of a kernel too.
             decisive = [operands[0]] if name == "linalg.fill" else operands
             if all(isinstance(value, ir.OpResult) and value.owner in found for value in decisive):

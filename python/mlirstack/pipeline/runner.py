@@ -61,11 +61,14 @@ def sha256(data: bytes | str) -> str:
 class StageOutput:
     """What a stage left behind: the payload, ``data`` (a complete copy of it) and the seconds the stage took.
 
+    ``replaced``: it was put in place of what the stage leaves, and has not been verified.
+
     What several observers want to know is worked out once, when it is first asked for.
     """
 
-    def __init__(self, payload: Payload, seconds: float) -> None:
+    def __init__(self, payload: Payload, seconds: float, *, replaced: bool = False) -> None:
         self.payload = payload
+        self.replaced = replaced
         self.data = snapshot(payload)
         self.seconds = seconds
 
@@ -135,7 +138,7 @@ class Runner:
             else:
                 payload = _apply(run, payload, lambda name, text: self._tell_schedule(run, name, text))
             seconds = time.perf_counter() - started
-            output = StageOutput(payload, seconds)
+            output = StageOutput(payload, seconds, replaced=replacement is not None)
             for observer in self.observers:
                 observer.after(run, output)
         except StageError as error:
