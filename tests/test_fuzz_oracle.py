@@ -135,6 +135,16 @@ def test_a_step_that_errors_of_several_operations_must_cross_together_decides_no
     assert not judge(expected, [torch.ones(64, dtype=torch.bfloat16)]).ok
 
 
+def test_what_is_infinite_for_eager_says_nothing_about_the_size_of_the_others() -> None:
+    """The floor of 5.9997 is 6 after a rounding of float16; 1000² is no number there, and 7 million in float64."""
+    spec = graph("float16", (0.92578125, 1000.0), ("square", {}), ("mul_number", {"number": 7.0}), ("floor", {}))
+    expected = expect(spec)
+    assert expected.eager[0].tolist() == [6.0, float("inf")]
+    assert undecided(expected)[0].tolist() == [True, False]
+    assert judge(expected, [torch.tensor([5.0, float("inf")], dtype=torch.float16)]).ok
+    assert not judge(expected, [torch.tensor([6.0, 1.0], dtype=torch.float16)]).ok
+
+
 def test_attention_next_to_nan_is_that_of_its_definition_or_of_eager_s_kernel() -> None:
     """The kernel, which takes four dimensions, gives 0 for a row of scores that are all NaN."""
     query = InputSpec("x0", (1, 1, 2, 1), "float32", literal=(float("nan"), 1.0))

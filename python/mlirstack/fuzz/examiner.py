@@ -11,7 +11,7 @@ from pathlib import Path
 
 from mlirstack.errors import WorkerLostError
 from mlirstack.fuzz.generate import Drawn
-from mlirstack.fuzz.results import Result
+from mlirstack.fuzz.results import EAGER, Result
 from mlirstack.fuzz.spec import GraphSpec, to_json
 from mlirstack.supervised import Supervised
 
@@ -48,6 +48,8 @@ class Examiner:
         try:
             return [Result(**result) for result in self._worker.ask(question)[target]]
         except WorkerLostError as error:
+            if len(graphs) == 1 and error.doing == EAGER:
+                return [Result("refused", f"eager has no answer: {error.message}")]
             if len(graphs) == 1:
                 return [Result("died", error.message)]
             middle = len(graphs) // 2

@@ -138,7 +138,8 @@ def _apart(value: Tensor, precise: Tensor, eager: Tensor, narrow: torch.dtype | 
     kind = narrow or eager.dtype
     # As it would be stored: what overflows there is infinite.
     a, b = value.to(kind).double(), precise.to(kind).double()
-    scale = b.abs() + torch.where(b.isfinite(), b, 0.0).square().mean().sqrt()
+    # Of what eager has numbers for: others have no part in the comparison either.
+    scale = b.abs() + torch.where(b.isfinite() & eager.isfinite(), b, 0.0).square().mean().sqrt()
     # An infinite scale would let every number be near to infinity.
     allowed = TOLERANCES[kind].floor * scale + _ROUNDINGS * smallest_spacing(kind)
     near = b.isfinite() & ((a - b).abs() <= allowed)

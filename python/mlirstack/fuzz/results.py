@@ -12,6 +12,9 @@ STATUSES: tuple[Status, ...] = ("ok", "refused", "wrong", "error", "died")
 FINDS: tuple[Status, ...] = ("wrong", "error", "died")
 """What must not be: a wrong answer, a failure that is no clear refusal, a dead process or one that hangs."""
 
+EAGER = "eager"
+"""The step of drawing graphs and of eager's own answers, as a worker process tells it."""
+
 
 @dataclass(frozen=True)
 class Result:

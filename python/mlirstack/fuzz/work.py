@@ -22,7 +22,7 @@ from mlirstack.frontend.program import Program
 from mlirstack.fuzz.build import Built, build, run
 from mlirstack.fuzz.generate import graph_of
 from mlirstack.fuzz.oracle import Expected, expect, judge
-from mlirstack.fuzz.results import Result, Status
+from mlirstack.fuzz.results import EAGER, Result, Status
 from mlirstack.fuzz.spec import from_json
 from mlirstack.fuzz.values import is_inexact
 from mlirstack.lowering import LowerOptions, build_program, lower_program, program_of
@@ -39,6 +39,7 @@ IREE = IreeCpuTarget.name
 
 def answer(question: dict[str, Any], tell: Tell) -> dict[str, list[dict[str, Any]]]:
     """Judge graphs; see the top of this module."""
+    tell(EAGER)
     specs = [from_json(graph) if isinstance(graph, str) else graph_of(*graph) for graph in question["graphs"]]
     dump = Path(question["dump"]) if question.get("dump") else None
     with warnings.catch_warnings():
