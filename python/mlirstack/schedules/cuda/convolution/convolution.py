@@ -54,7 +54,7 @@ class Convolution:
         operands = operands_for(product, factors, device)
         if operands is not None:
             problem = problem_of(product, factors, operands)
-            of_mma: list[Parameters] = [{"engine": "mma", **cut.parameters()} for cut in cuts(problem, device)]
+            of_mma: list[Parameters] = [{"engine": "mma", **cut.parameters()} for cut in cuts([problem], device)]
             if not _suits_wgmma(problem, device):
                 return of_mma
             of_wgmma: list[Parameters] = [
@@ -70,7 +70,7 @@ class Convolution:
         if element is None:
             return []
         p = product
-        found_fma = fma_cuts(p.m, p.n, p.k, p.batch, int(element.width) // 8, device)
+        found_fma = fma_cuts([p.m], p.n, p.k, p.batch, int(element.width) // 8, device)
         return [{"engine": "fma", **cut.parameters()} for cut in found_fma]
 
     def claim(self, operations: Sequence[Any], device: Device) -> list[list[Any]]:

@@ -8,7 +8,7 @@ none of them looks at loops or affine maps.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from math import prod
 from typing import Any
 
@@ -152,6 +152,19 @@ class Contraction(Product):
 
     a: Matrix
     b: Matrix
+
+    def sampled(self) -> list[Contraction]:
+        """The product with some of the numbers of rows that it may have at run time: what a choice is to be good for."""
+        if not isinstance(self.row_points, Extent):
+            return [self]
+        unit = self.row_points.factor
+        most = min(self.m // unit, _SAMPLED_MOST)
+        counts = [*(count for count in _SAMPLED if count < most), most]
+        return [replace(self, m=count * unit, a=replace(self.a, rows=count * unit)) for count in counts]
+
+
+_SAMPLED = (8, 64, 512)
+_SAMPLED_MOST = 4096  # where there is no limit, or a distant one
 
 
 def match_contraction(graph: KernelGraph) -> Contraction | None:

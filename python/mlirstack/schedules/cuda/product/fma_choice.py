@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
 from mlirstack.schedules.cuda.device import Device
 from mlirstack.schedules.cuda.product.fma_loop import FmaTile
+from mlirstack.schedules.cuda.product.split_k import has_room
 
 _LAUNCH = 3e-6  # seconds of one more kernel and its memory round trip
 _FILL = 1.5e-6  # seconds until a block's first tiles have arrived and its results are on their way
@@ -43,8 +46,11 @@ def fma_cut_of(parameters: dict[str, int]) -> FmaCut:
     return FmaCut(FmaTile(**{name: parameters[name] for name in names}), parameters["splits"], parameters["group"])
 
 
-def fma_cuts(m: int, n: int, k: int, batch: int, size: int, device: Device, count: int = 8) -> list[FmaCut]:
-    """The ``count`` cuts that the model finds best for elements of ``size`` bytes (4 or 8), best first."""
+def fma_cuts(
+    rows_of_product: Sequence[int], n: int, k: int, batch: int, size: int, device: Device, count: int = 8
+) -> list[FmaCut]:
+    """The ``count`` cuts that the model finds best for elements of ``size`` bytes (4 or 8), best first: for one number of
+    rows, or on average for several."""
     found = []
     for rows, columns, thread_rows, thread_columns in _SHAPES:
         if size == 8 and thread_rows * thread_columns > 64:
@@ -52,8 +58,9 @@ def fma_cuts(m: int, n: int, k: int, batch: int, size: int, device: Device, coun
         for tile_k, stages in ((8, 4), (8, 3), (16, 3), (16, 2)):
             tile = FmaTile(rows, columns, thread_rows, thread_columns, tile_k, stages, size)
             if shared_bytes(tile) <= device.shared_per_block - _RESERVED_SHARED and shares_evenly(tile):
-                found += [FmaCut(tile, splits) for splits in _splits(m, n, k, batch, tile, device)]
-    found.sort(key=lambda cut: seconds(m, n, k, batch, cut, device))
+                splits = _splits(min(rows_of_product), n, k, batch, tile, device)
+                found += [FmaCut(tile, s) for s in splits if has_room(rows_of_product, n * batch * size, s)]
+    found.sort(key=lambda cut: prod(seconds(m, n, k, batch, cut, device) for m in rows_of_product))
     shapes = {(cut.tile.rows, cut.tile.columns, cut.tile.thread_rows) for cut in found}
     best = [
         next(cut for cut in found if (cut.tile.rows, cut.tile.columns, cut.tile.thread_rows) == shape) for shape in shapes

@@ -42,7 +42,8 @@ class FmaGemm:
         if element is None:
             return []
         c = contraction
-        return [cut.parameters() for cut in fma_cuts(c.m, c.n, c.k, c.batch, int(element.width) // 8, device)]
+        rows = [sample.m for sample in c.sampled()]
+        return [cut.parameters() for cut in fma_cuts(rows, c.n, c.k, c.batch, int(element.width) // 8, device)]
 
     def emit(self, function: Any, graph: KernelGraph, parameters: Parameters, device: Device) -> None:
         """See :class:`~mlirstack.schedules.cuda.emitter.Emitter`."""

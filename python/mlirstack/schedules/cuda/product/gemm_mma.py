@@ -42,7 +42,8 @@ class MmaGemm:
         operands = operands_for(contraction, factors, device)
         if operands is None:
             return []
-        return [cut.parameters() for cut in cuts(problem_of(contraction, factors, operands), device)]
+        problems = [problem_of(sample, factors, operands) for sample in contraction.sampled()]
+        return [cut.parameters() for cut in cuts(problems, device)]
 
     def emit(self, function: Any, graph: KernelGraph, parameters: Parameters, device: Device) -> None:
         """See :class:`~mlirstack.schedules.cuda.emitter.Emitter`."""

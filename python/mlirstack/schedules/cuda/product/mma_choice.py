@@ -6,11 +6,14 @@ Speeds of tile shapes relative to the best come from what shared memory must del
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
 from mlirstack.schedules.cuda.device import Device
 from mlirstack.schedules.cuda.instructions.tensor_core import Operands
 from mlirstack.schedules.cuda.product.mma_loop import MmaTile
+from mlirstack.schedules.cuda.product.split_k import has_room
 
 _WORD = 4  # bytes of a sum
 _GATHERED = 64  # elements that a thread can hold beside its sums
@@ -63,9 +66,12 @@ def cut_of(parameters: dict[str, int]) -> Cut:
     return Cut(MmaTile(**{name: parameters[name] for name in names}), parameters["splits"], parameters["group"])
 
 
-def cuts(problem: Problem, device: Device, count: int = 8) -> list[Cut]:
-    """The ``count`` cuts that the model finds best, best first."""
+def cuts(problems: Sequence[Problem], device: Device, count: int = 8) -> list[Cut]:
+    """The ``count`` cuts that the model finds best, best first: for one problem, or on average for several that differ in
+    the number of rows, the fewest first."""
     found = []
+    problem, rows_of_product = problems[0], [p.m for p in problems]
+    row_bytes = problem.n * problem.batch * _WORD
     for rows, columns, down, across in _SHAPES:
         if problem.rows_contiguous and min(rows, columns) < 32:
             continue
@@ -76,8 +82,9 @@ def cuts(problem: Problem, device: Device, count: int = 8) -> list[Cut]:
                 if problem.gathers and (gathered > _GATHERED or rows * columns > 64 * 64):
                     continue
                 if shared_bytes(tile) <= device.shared_per_block - _RESERVED_SHARED:
-                    found += [Cut(tile, splits) for splits in _splits(problem, tile, device)]
-    found.sort(key=lambda cut: seconds(problem, cut, device))
+                    splits = _splits(problem, tile, device)
+                    found += [Cut(tile, s) for s in splits if has_room(rows_of_product, row_bytes, s)]
+    found.sort(key=lambda cut: prod(seconds(p, cut, device) for p in problems))
     shapes = {(cut.tile.rows, cut.tile.columns) for cut in found}
     best = [next(cut for cut in found if (cut.tile.rows, cut.tile.columns) == shape) for shape in shapes]
     varied = sorted(best, key=found.index)[: count // 2]  # other shapes first, then other depths of the best ones

@@ -18,6 +18,7 @@ from mlirstack.schedules.cuda.values import Float, Int
 
 _THREADS = 256
 _PITCH_UNIT = 4
+_MOST_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,12 @@ class PartialSums:
             number = kernel.block_index() * _THREADS + kernel.thread()
             kernel.when(number < kernel.number(total), lambda: body(number))
         kernel.launch((ceil_div(total, _THREADS),))
+
+
+def has_room(rows: Sequence[int], row_bytes: int, splits: int) -> bool:
+    """Is the temporary small, where it is made for the most of several numbers of rows?  For one it is as large as it has to
+    be."""
+    return splits == 1 or len(rows) == 1 or max(rows) * row_bytes * splits <= _MOST_BYTES
 
 
 def _pitch(contraction: Product) -> int:

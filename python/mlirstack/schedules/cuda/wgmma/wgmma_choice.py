@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from math import ceil
+from math import ceil, prod
 
 from mlirstack.schedules.cuda.device import Device
 from mlirstack.schedules.cuda.instructions import vectors
@@ -60,18 +60,20 @@ def candidates(
     factor_bytes: int | None = None,
     further_tiles: Sequence[WgmmaTile] = (),
 ) -> list[WgmmaTile]:
-    """Tiles worth trying, the one with the least time by the model first.
+    """Tiles worth trying, the one with the least time by the model first; on average, where the number of rows varies.
 
     ``swapped``: B gives a tile's rows.  ``factor_bytes``: what the factors have in memory, if they are no matrices.
     ``further_tiles``: besides the usual ones.
     """
     found: dict[WgmmaTile, float] = {}
+    sampled = contraction.sampled()
     for tile in (*_tiles(WgmmaProblem(contraction, operands, _ANY, swapped), device), *further_tiles):
         for multicast in ("none", "b", "a", "both"):
             variant = replace(tile, multicast=multicast)
             problem = WgmmaProblem(contraction, operands, variant, swapped)
             if problem.fits(device) and _is_sensible(problem, device):
-                found[variant] = seconds(problem, device, factor_bytes)
+                samples = (WgmmaProblem(sample, operands, variant, swapped) for sample in sampled)
+                found[variant] = prod(seconds(sample, device, factor_bytes) for sample in samples)
     tiles = sorted(found, key=lambda tile: found[tile])[:_COUNT]
     if not tiles:
         return []
