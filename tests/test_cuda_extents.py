@@ -13,11 +13,12 @@ from iree_on_simt import run_program
 from torch import Tensor, nn
 
 import mlirstack as ms
-from mlirstack.bindings import new_context
+from mlirstack.bindings import ir, new_context
 from mlirstack.ir.ops import function, walk
 from mlirstack.ir.text import parse_module
 from mlirstack.lowering import Lowering
 from mlirstack.passes.iree.program import hide_program, left_alone, packed_program
+from mlirstack.passes.iree.results import RESULT_SIZES
 from mlirstack.passes.sizes import MOST, most_of, origin
 from mlirstack.schedules.cuda.device import DEVICES
 from mlirstack.schedules.cuda.emitter import choose
@@ -176,6 +177,8 @@ def test_one_compilation_for_all_sizes_of_a_batch(dtype: torch.dtype, emitter: s
 @pytest.mark.target
 def test_a_batch_without_a_limit_has_indices_of_64_bits() -> None:
     lowering = lower(Gate(), random(4, 3, 5, dtype=torch.float32), most=None)
+    sizes = ir.StringAttr(function(lowering.payload, "main").attributes[RESULT_SIZES]).value
+    assert sizes == "[[[0, 0], 3, 5]]", "the caller knows how large the result is, and has memory for it"
     (export,) = [op for op in walk(lowering.payload) if op.name == "hal.executable.export"]
     assert "constants = 2" in str(export.attributes["layout"])  # the words of one number
     check(lowering, Gate(), [random(size, 3, 5, dtype=torch.float32) for size in (1, 33)], 1e-6)

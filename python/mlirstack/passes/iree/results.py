@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlirstack.bindings import PassManager, dialect, ir
-from mlirstack.ir.ops import function
+from mlirstack.ir.ops import function, walk
 from mlirstack.ir.text import clone_module
 from mlirstack.passes import functions
 from mlirstack.passes.abi import ARGUMENT, MAIN
 from mlirstack.passes.iree.archive import RESULTS, Size
 from mlirstack.passes.iree.arguments import reflect
+from mlirstack.passes.regions import inline_call
 from mlirstack.pipeline.step import PythonPass
 
 RESULT_SIZES = "mlirstack.result_sizes"  # function attribute: JSON, for each result its sizes, or null
@@ -105,6 +106,8 @@ def _resolved(module: Any) -> list[list[Size] | None]:
     arith, tensor, func = dialect("arith"), dialect("tensor"), dialect("func")
     sizes: list[Any] = []
     with copy.context, ir.Location.unknown(), ir.InsertionPoint(end):
+        for call in [op for op in walk(main) if op.name == "func.call"]:  # of a kernel, whose destination has the size
+            inline_call(call, function(copy, ir.FlatSymbolRefAttr(call.attributes["callee"]).value))
         for value in end.operands:
             if isinstance(value.type, ir.RankedTensorType):
                 axes = range(ir.RankedTensorType(value.type).rank)
