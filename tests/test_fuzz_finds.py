@@ -417,3 +417,16 @@ def test_integers_are_divided_without_ending_the_process(dtype: torch.dtype) -> 
     assert all(torch.equal(got, expected[name]) for name, got in compiled(x, y).items())
     with pytest.raises(RuntimeCheckError, match="integer division by zero"):
         compiled(x, torch.tensor([-1, 0, 2], dtype=dtype))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_running_sums_of_exponentials_stay_in_range(dtype: torch.dtype) -> None:
+    large = torch.tensor([[1.0, -3.0, 200.0, 100.0, -INF, 300.0], [-200.0, -300.0, -INF, -100.0, 60000.0, 1.0]])
+    special = torch.tensor([[-INF, -INF, 1.0, INF, -INF, 2.0], [INF, INF, 1.0, NAN, 3.0, -INF]])
+    programs = {
+        "along a row": lambda x: torch.logcumsumexp(x, -1),
+        "along a column": lambda x: torch.logcumsumexp(x, 0),
+        "of one number": lambda x: torch.logcumsumexp(x[0, 0], 0),
+        "of none": lambda x: torch.logcumsumexp(x[:0], 1),
+    }
+    assert_as_eager(programs, torch.cat([large, special]).to(dtype))

@@ -37,6 +37,7 @@ from mlirstack.frontend.decompositions.prims import add_prim_decompositions
 from mlirstack.frontend.decompositions.real_division import add_real_division_decompositions
 from mlirstack.frontend.decompositions.recurrent import mend_lstm_layers
 from mlirstack.frontend.decompositions.scalar_operands import add_scalar_operand_decompositions
+from mlirstack.frontend.decompositions.scans import add_scan_decompositions
 from mlirstack.frontend.decompositions.transposed import add_transposed_decompositions
 from mlirstack.frontend.decompositions.truths import add_truth_decompositions
 from mlirstack.frontend.decompositions.unsigned import add_unsigned_decompositions, compared_with
@@ -116,6 +117,7 @@ def decomposition_table() -> dict[Any, Decomposition]:
     add_window_gradient_decompositions(table)
     add_truth_decompositions(table)
     add_scalar_operand_decompositions(table)
+    add_scan_decompositions(table)
     table.update(
         {
             aten.var.correction: _var,
