@@ -304,6 +304,9 @@ def test_choices_follow_the_sizes() -> None:
     norm = chosen(nn.LayerNorm(16384, dtype=BF16), empty(2048, 16384, dtype=BF16))[0]
     assert (norm["team"], norm["together"]) == (512, 2)  # registers for two blocks
     assert chosen(nn.LayerNorm(5000), empty(100, 5000))[0]["team"] == 256  # little waste
+    long = nn.LayerNorm(32768, dtype=BF16)
+    assert chosen(long, empty(1024, 32768, dtype=BF16))[0]["mode"] == "staying"
+    assert chosen(long, empty(60, 32768, dtype=BF16))[0]["mode"] == "resident"  # too few rows
     assert chosen(total, empty(3, 1 << 20))[0]["mode"] == "split"
     assert chosen(total, empty(4096, 4096))[0]["mode"] == "resident"
     assert chosen(torch.relu, empty(64, 64, dtype=BF16))[0]["vector"] == 8

@@ -25,6 +25,7 @@ _MANY_ROWS = 16  # for each multiprocessor: a warp for each row then keeps them 
 _COUNT = 32  # candidates
 _OTHER_SHARED = 3 << 10  # bytes of a block's shared memory that rows do not take: its own, and those of reductions
 _HELD = 64  # registers of a thread for values of the row; 32 in blocks of 1024, which have 64 registers a thread
+_LONG = 32768  # columns
 _PIECE = 96  # bytes of a row that a thread has at best
 
 
@@ -51,7 +52,7 @@ def _residents(plan: RowPlan, shape: Shape, device: Device) -> Iterator[Shape]:
     yield from found
     yield from clustered
     if not plan.along_columns:
-        near = (_resident(plan, shape, team, few) for few, team in product((16, 8, 4), _teams(plan, shape.vector)))
+        near = (_resident(plan, shape, team, few) for few, team in product((32, 16, 4), _teams(plan, shape.vector)))
         yield from (one for one in near if one is not None and 2 <= one.count <= 16)
         return
     if plan.column_reads:
@@ -80,6 +81,10 @@ def best(plan: RowPlan, device: Device) -> tuple[str, Shape]:
             return "looped", replace(looped, threads=128, team=WARP)
     resident = next((r for team in _teams(plan, shape.vector) if (r := _resident(plan, shape, team))), None)
     clustered = _clustered(plan, shape, device)
+    if _is_worth_staying(plan):
+        found = [one for one in _staying(plan, shape, device) if one.threads == 256 and one.together == 2]
+        if found:
+            return "staying", min(found, key=lambda one: (one.rows > 4, -one.cluster))
     if resident is not None and plan.column_reads:
         # Where a thread has much, weights come in pieces and another block reads meanwhile; where more, a cluster has it.
         held = resident.count * resident.vector if resident.threads >= 256 else 0
@@ -96,6 +101,16 @@ def best(plan: RowPlan, device: Device) -> tuple[str, Shape]:
     return ("resident", clustered[0]) if clustered else ("looped", looped)
 
 
+def _is_worth_staying(plan: RowPlan) -> bool:
+    """Is a row better on its way to shared memory while another is reduced?
+
+    Measured on an H200: of 32768 columns on where these have weights, two if rows are of f32; of 65536 bf16 without.
+    """
+    has_weights = len(plan.column_reads) > (0 if _is_half(plan) else 1)
+    is_long = plan.column_count >= (_LONG if has_weights else 2 * _LONG)
+    return is_long and (has_weights or _is_half(plan)) and not plan.varies
+
+
 def _is_half(plan: RowPlan) -> bool:
     return vectors.bytes_of(plan.bulk.tensor.element) == 2
 
@@ -109,28 +124,28 @@ def _teams(plan: RowPlan, vector: int) -> list[int]:
     """Sizes of teams that may hold their rows in registers, the best first.
 
     Measured on an H200: two 16-byte vectors a thread are best, up to eight are nearly as good; where rows are short, a part
-    of a warp has one.  Where columns have weights, four are best for elements of 16 bits, and blocks of no more than 512
-    threads: more of them wait for each other while nothing is read.
+    of a warp has one.  Of long rows with weights of 16 bits, four are best; and 512 threads rather than 1024 with two each,
+    more of which wait for each other while nothing is read.
     """
     if not plan.along_columns:
         return [team for team in (4, 8, 16, 32, 64, 128, 2, 1) if team <= 2 * plan.column_count]
     length, has_weights = plan.column_count // vector, bool(plan.column_reads)
     if length <= 8 * WARP:
-        is_much = has_weights and _is_half(plan) and length >= WARP
-        best = max(1, min(WARP, power_of_two(-(-length // (4 if is_much else 2))))) if is_much or length <= 6 * WARP else 128
+        best = max(1, min(WARP, power_of_two(-(-length // 2)))) if length <= 6 * WARP else 128
         others = [team for team in (1, 2, 4, 8, 16, 32) if min(best, WARP - 1) < team <= length]
         return list(dict.fromkeys([best, *others, *([best // 2] if 1 < best <= WARP else []), 128]))
     least = 32 if has_weights and _is_half(plan) else 8
     waste = 1.15 if has_weights or vector == 1 else 1.25
+    most = 512 if has_weights or length <= 4 * 512 else 1024
 
     def cost(team: int) -> tuple[bool, bool, bool, int]:
         count = -(-length // team)
-        return count * team > waste * length, has_weights and count * vector < least, has_weights and team > 512, -team
+        return count * team > waste * length, has_weights and count * vector < least, team > most, -team
 
     return sorted((team for team in (1024, 512, 256, 128) if 2 * team <= length), key=cost)
 
 
-def _resident(plan: RowPlan, shape: Shape, team: int, near: int = WARP) -> Shape | None:
+def _resident(plan: RowPlan, shape: Shape, team: int, near: int = 8) -> Shape | None:
     """The kernel with teams of this size, if their rows fit into registers; ``near``: neighbouring vectors that a block has
     at most, where they lie along rows."""
     length = plan.column_count // (shape.vector if plan.along_columns else 1)
