@@ -23,8 +23,8 @@ from mlirstack.passes.cuda import map_kernels
 from mlirstack.schedules.cuda.attention import attention_layout
 from mlirstack.schedules.cuda.attention.attention_choice import candidates
 from mlirstack.schedules.cuda.attention.attention_claim import claim
-from mlirstack.schedules.cuda.attention.attention_layout import Dimension, Layout
 from mlirstack.schedules.cuda.attention.attention_description import Attention as AttentionMatch
+from mlirstack.schedules.cuda.attention.attention_layout import Dimension, Layout
 from mlirstack.schedules.cuda.attention.attention_match import find, match
 from mlirstack.schedules.cuda.attention.attention_scores import scores_of
 from mlirstack.schedules.cuda.device import device_of

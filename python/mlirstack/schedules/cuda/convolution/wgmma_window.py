@@ -22,8 +22,9 @@ from mlirstack.schedules.cuda.product.contraction_loops import known
 from mlirstack.schedules.cuda.values import Int
 from mlirstack.schedules.cuda.wgmma.reach import loadable
 from mlirstack.schedules.cuda.wgmma.wgmma_block import WgmmaBlock
+from mlirstack.schedules.cuda.wgmma.wgmma_maps import factor_map, tensor_map_element
 from mlirstack.schedules.cuda.wgmma.wgmma_producer import Producer, Source
-from mlirstack.schedules.cuda.wgmma.wgmma_tile import WgmmaProblem, factor_map, tensor_map_element
+from mlirstack.schedules.cuda.wgmma.wgmma_tile import WgmmaProblem
 
 _STRIDE_BYTES = 16  # what the copy engine asks of every stride
 _MAX_STEP = 8  # pixels from one that is read to the next

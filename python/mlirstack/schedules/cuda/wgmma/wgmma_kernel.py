@@ -16,8 +16,9 @@ from mlirstack.schedules.cuda.kernel import Kernel
 from mlirstack.schedules.cuda.product.epilogue import Epilogue
 from mlirstack.schedules.cuda.wgmma.wgmma_block import WgmmaBlock
 from mlirstack.schedules.cuda.wgmma.wgmma_consumer import Consumer
+from mlirstack.schedules.cuda.wgmma.wgmma_maps import output_map
 from mlirstack.schedules.cuda.wgmma.wgmma_producer import FactorCopies, MatrixCopies
-from mlirstack.schedules.cuda.wgmma.wgmma_tile import WgmmaProblem, output_map
+from mlirstack.schedules.cuda.wgmma.wgmma_tile import WgmmaProblem
 
 _REGISTERS = {2: (40, 232), 3: (24, 160)}  # of producer and consumers, by the number of consumer warpgroups
 _MANY_ACCUMULATORS = 64  # from here on a thread needs more registers than an even share

@@ -13,7 +13,8 @@ from mlirstack.schedules.cuda.kernel import TensorMapLayout
 from mlirstack.schedules.cuda.product.contraction import Matrix
 from mlirstack.schedules.cuda.values import Int
 from mlirstack.schedules.cuda.wgmma.wgmma_block import Share, WgmmaBlock
-from mlirstack.schedules.cuda.wgmma.wgmma_tile import TURNS, WgmmaProblem, factor_map
+from mlirstack.schedules.cuda.wgmma.wgmma_maps import factor_map
+from mlirstack.schedules.cuda.wgmma.wgmma_tile import TURNS, WgmmaProblem
 
 
 @dataclass(frozen=True)
