@@ -125,11 +125,12 @@ def assembly_text(data: bytes) -> str:
         raise StageError(error.message, stage="asm") from None
     engine = capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64)
     lines: list[str] = []
-    for function in elf.functions():
-        relocations = elf.relocations(function.section)
+    functions = elf.functions()
+    relocations = {section: elf.relocations(section) for section in {function.section for function in functions}}
+    for function in functions:
         code = elf.section_bytes(function.section)[function.value : function.value + function.size]
         decoded = [(at, size, f"{name} {operands}".rstrip()) for at, size, name, operands in engine.disasm_lite(code, 0)]
-        lines += [f"{function.name}:", *_listing(decoded, relocations, function), ""]
+        lines += [f"{function.name}:", *_listing(decoded, relocations[function.section], function), ""]
     return "\n".join(lines)
 
 
