@@ -33,8 +33,9 @@ def candidates(plan: RowPlan, device: Device) -> list[Way]:
     """Ways worth timing, the one that is taken without measurements first."""
     mode, shape = best(plan, device)
     plain = Shape(shape.threads, shape.team, shape.vector, shape.count)
-    found = [(mode, shape), *(("resident", resident) for resident in _residents(plan, plain, device))]
-    found += [("staying", staying) for staying in _staying(plan, plain, device)]
+    residents = [("resident", resident) for resident in _residents(plan, plain, device)]
+    staying = [("staying", one) for one in _staying(plan, plain, device)]
+    found = [(mode, shape), *residents[:5], *staying[:4], *residents[5:], *staying[4:]]
     looped = _looped(plan, plain)
     found += [("looped", looped), ("looped", replace(looped, count=2 * looped.count))]
     if plan.can_split:
@@ -215,7 +216,7 @@ def _staying(plan: RowPlan, shape: Shape, device: Device) -> list[Shape]:
         rounds = -(-plan.row_count // (device.blocks_at_once(cluster) * together // cluster))
         each = (rounds,) if together == 1 or rounds < 4 else (8, 4) if rounds >= 8 else (rounds, 2)
         found += [replace(one, stages=min(room, 4, rows), rows=rows) for rows in each if rows >= 2]
-    return sorted(found, key=lambda s: (s.cluster, -s.rows))[:12]
+    return sorted(found, key=lambda one: (one.rows > 4, one.cluster))[:12]
 
 
 def _looped(plan: RowPlan, shape: Shape) -> Shape:
