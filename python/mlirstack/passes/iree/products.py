@@ -25,7 +25,8 @@ PRODUCT = "product"  # class of what is cut out
 
 LEAST_WORK = 1 << 14  # multiplications, below which a call takes longer than they do
 _WIDE = 512  # bits of a register; with these, a large result of short sums takes 2% to 5% longer than IREE's
-_LARGE_RESULT, _SHORT_SUM = 1 << 18, 512
+_ROWS_WORTH_PACKING = 128  # of a right-hand side that comes with the call
+_LARGE_RESULT, _SHORT_SUM = 1 << 19, 512
 _FEW_ROWS, _LARGE_WEIGHT = range(5, 9), 1 << 19  # below that, so many rows of a weight from memory take 5% to 40% longer
 _ELEMENT_BITS = 32
 _TURNS = RESHAPES | {"linalg.transpose"}
@@ -51,7 +52,7 @@ def product_groups(main: Any, needs: Mapping[Any, set[Any]], bits: int) -> list[
 
 def is_ours(found: Contraction, fixed: Collection[Any], bits: int) -> bool:
     """f32, one summation, columns for whole registers of ``bits``, a right-hand side that is the same in every call
-    (``fixed``), so that it is packed once; and sizes at which ours is as fast as IREE's, or faster."""
+    (``fixed``), so that it is packed once, or enough rows; and sizes at which ours is as fast as IREE's, or faster."""
     operands = (found.lhs, found.rhs, found.out)
     if not all(isinstance(operand.element, ir.F32Type) and operand.plain for operand in operands):
         return False
@@ -60,7 +61,8 @@ def is_ours(found: Contraction, fixed: Collection[Any], bits: int) -> bool:
         return False
     if len(found.sums) != 1 or not found.columns or found.out.dims[-1] != found.columns[-1]:
         return False
-    return found.rhs.value in fixed and is_fast(found, bits)
+    rows = math.prod(found.op.shape[d] for d in found.rows)
+    return (found.rhs.value in fixed or rows >= _ROWS_WORTH_PACKING) and is_fast(found, bits)
 
 
 def is_fast(found: Contraction, bits: int) -> bool:
@@ -70,7 +72,8 @@ def is_fast(found: Contraction, bits: int) -> bool:
     if found.op.points < LEAST_WORK or shape[found.columns[-1]] < bits // _ELEMENT_BITS:
         return False
     if bits >= _WIDE:
-        return rows * columns < _LARGE_RESULT or sums > _SHORT_SUM
+        batch = math.prod(shape[d] for d in found.batch)
+        return batch * rows * columns < _LARGE_RESULT or sums > _SHORT_SUM
     return rows not in _FEW_ROWS or columns * sums < _LARGE_WEIGHT
 
 
