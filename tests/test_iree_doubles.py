@@ -25,6 +25,8 @@ FUNCTIONS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
     "log2": lambda x, y: torch.log2(x),
     "log10": lambda x, y: torch.log10(x),
     "atan2": torch.atan2,
+    "log1p": lambda x, y: torch.log1p(x),
+    "expm1": lambda x, y: torch.expm1(x),
 }
 POWERS = 2.0 ** torch.arange(-1000, 1001, 100, dtype=torch.float64)
 
@@ -105,3 +107,20 @@ def test_remainders_whatever_the_quotient_is() -> None:
         for a, b in zip(x.tolist(), y.tolist(), strict=True)
     ]
     torch.testing.assert_close(got, torch.tensor(exact, dtype=torch.float64), rtol=0, atol=0, equal_nan=True)
+
+
+class Powers(nn.Module):
+    def forward(self, pairs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        return {name: torch.pow(x, y) for name, (x, y) in pairs.items()}
+
+
+def test_powers_of_what_has_no_logarithm() -> None:
+    odd = [math.nan, math.inf, -math.inf, 0.0, -0.0, 1.0, -1.0, 2.0, -2.0, 0.5, -0.5, 3.0, -2.5, 2.0**24, 4e9]
+    every = torch.cartesian_prod(*[torch.tensor(odd, dtype=torch.float64)] * 2).T.contiguous()
+    pairs = {"f64": every, "f32": every.float(), "bf16": every.bfloat16()}
+    got = ms.compile(Powers(), (pairs,), target="iree-cpu", route="linalg")(pairs)
+    for name, expected in Powers()(pairs).items():
+        rounding = 64 * torch.finfo(expected.dtype).eps  # of the exponent, as large as it may be
+        torch.testing.assert_close(got[name], expected, rtol=rounding, atol=0, equal_nan=True)
+        known = ~expected.isnan()
+        assert torch.equal(torch.signbit(got[name])[known], torch.signbit(expected)[known]), name

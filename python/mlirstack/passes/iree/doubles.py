@@ -16,6 +16,7 @@ from mlirstack.bindings import dialect, ir
 from mlirstack.ir.ops import walk
 from mlirstack.passes.iree.angles import cosine, sine, tangent
 from mlirstack.passes.iree.double_values import at_most, constant, i64, integer, polynomial, ratio, select
+from mlirstack.passes.iree.powers import expm1, log1p, power
 from mlirstack.passes.iree.remainders import remainder
 from mlirstack.pipeline.step import PythonPass
 
@@ -62,7 +63,7 @@ class ExpandDoubles(PythonPass):
 
     Angles of smaller floats are computed in f64, too: IREE's own code for ``atan2`` gives NaN for two zeros or two
     infinities, and its sine and cosine are wrong from a few thousand on.  Functions of f16 and bf16 are computed in f32, as
-    eager does: IREE takes a power apart into a logarithm and an exponential of bfloat16.
+    eager does.  Powers of any float get their values for bases and exponents that a logarithm does not know.
     """
 
     name = "mlirstack-iree-doubles"
@@ -82,8 +83,10 @@ def _expansion(op: Any) -> Callable[..., Any] | None:
         return EXPANSIONS.get(op.name)
     if op.name in _IN_DOUBLE:
         return functools.partial(_computed_in, ir.F64Type, _IN_DOUBLE[op.name])
+    if op.results and isinstance(op.results[0].type, ir.F32Type):
+        return _IN_SINGLE.get(op.name)
     if op.name.startswith("math.") and op.name not in _EXACT and isinstance(op.results[0].type, (ir.F16Type, ir.BF16Type)):
-        return functools.partial(_computed_in, ir.F32Type, functools.partial(_same_function, op.name))
+        return functools.partial(_computed_in, ir.F32Type, _IN_SINGLE.get(op.name, _same_function(op.name)))
     return None
 
 
@@ -100,8 +103,8 @@ def _computed_in(kind: Any, function: Callable[..., Any], *operands: Any) -> Any
     return arith.truncf(operands[0].type, function(*(arith.extf(wide, operand) for operand in operands)))
 
 
-def _same_function(name: str, *operands: Any) -> Any:
-    return ir.Operation.create(name, results=[operands[0].type], operands=list(operands)).result
+def _same_function(name: str) -> Callable[..., Any]:
+    return lambda *operands: ir.Operation.create(name, results=[operands[0].type], operands=list(operands)).result
 
 
 def _erf(x: Any) -> Any:
@@ -199,6 +202,9 @@ EXPANSIONS: dict[str, Callable[..., Any]] = {
     "math.cos": functools.partial(cosine, short=False),
     "math.tan": functools.partial(tangent, short=False),
     "arith.remf": remainder,
+    "math.powf": power,
+    "math.log1p": log1p,
+    "math.expm1": expm1,
 }
 _IN_DOUBLE: dict[str, Callable[..., Any]] = {
     "math.atan2": _atan2,
@@ -206,6 +212,7 @@ _IN_DOUBLE: dict[str, Callable[..., Any]] = {
     "math.cos": functools.partial(cosine, short=True),
     "math.tan": functools.partial(tangent, short=True),
 }
+_IN_SINGLE: dict[str, Callable[..., Any]] = {"math.powf": power}
 # These need no more bits than they are given; the exponent of the last is a whole number.
 _EXACT = frozenset(
     {"math.absf", "math.ceil", "math.copysign", "math.floor", "math.round", "math.roundeven", "math.trunc", "math.fpowi"}
