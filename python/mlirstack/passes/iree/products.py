@@ -27,7 +27,8 @@ LEAST_WORK = 1 << 14  # multiplications, below which a call takes longer than th
 _WIDE = 512  # bits of a register; with these, a large result of short sums takes 2% to 5% longer than IREE's
 _ROWS_WORTH_PACKING = 128  # of a right-hand side that comes with the call
 _LARGE_RESULT, _SHORT_SUM = 1 << 19, 512
-_FEW_ROWS, _LARGE_WEIGHT = range(5, 9), 1 << 19  # below that, so many rows of a weight from memory take 5% to 40% longer
+# Below that, rows that fill IREE's tiles of eight, by a weight from memory, take up to 40% longer.
+_FEW_ROWS, _LARGE_WEIGHT = (*range(5, 9), *range(13, 17)), 1 << 19
 _ELEMENT_BITS = 32
 _TURNS = RESHAPES | {"linalg.transpose"}
 
