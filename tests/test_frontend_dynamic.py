@@ -7,7 +7,8 @@ import torch
 from torch import nn
 from torch.export import Dim
 
-from mlirstack.errors import UsageError
+import mlirstack as ms
+from mlirstack.errors import SignatureError, UsageError
 from mlirstack.frontend.dynamic_option import parse_dynamic
 from mlirstack.frontend.export import export
 from mlirstack.frontend.program import ResultSpec
@@ -92,3 +93,22 @@ def test_the_dynamic_option():
 def test_a_malformed_dynamic_option_is_refused(place, bounds):
     with pytest.raises(UsageError, match="--dynamic"):
         parse_dynamic({place: bounds})
+
+
+def test_dimensions_derived_from_another_are_held_to_it() -> None:
+    class Halves(nn.Module):
+        def forward(self, few: torch.Tensor, many: torch.Tensor) -> torch.Tensor:
+            return few + many.view(-1, 2, 3).sum(1)
+
+    length = Dim("length", min=2, max=9)
+    shapes = {"few": {0: length}, "many": {0: 2 * length}}
+    compiled = ms.compile(Halves(), (torch.randn(4, 3), torch.randn(8, 3)), dynamic_shapes=shapes)
+    few, many = torch.randn(5, 3), torch.randn(10, 3)
+    torch.testing.assert_close(compiled(few, many), Halves()(few, many))
+    for rows, message in (
+        (12, "dimension '2\\*length' is 12, but 'length' is 5 in argument 'few'"),
+        (11, "dimension '2\\*length' is 11, which is that for no 'length'"),
+        (20, "dimension '2\\*length' is 20, allowed of 'length': 2 to 9"),
+    ):
+        with pytest.raises(SignatureError, match=message):
+            compiled(few, torch.randn(rows, 3))

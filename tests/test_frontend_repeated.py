@@ -82,3 +82,13 @@ def test_numbers_that_are_equal_but_not_the_same_are_of_two_kinds() -> None:
     assert kinds is not None
     scaled = {kind.leaves[1].text for node, kind in kinds.items() if node.target is torch.ops.aten.mul.Tensor}
     assert scaled == {"int 1", "float 1.0", "bool True"}
+
+
+def test_what_only_checks_numbers_is_no_obstacle() -> None:
+    class Inverse(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.linalg.inv(x)
+
+    with torch.no_grad():
+        decomposed = repeated.decompose(torch.export.export(Inverse(), (torch.eye(3),)), repeated.rules())
+    assert torch.ops.aten.linalg_inv_ex.default in [node.target for node in decomposed.graph.nodes]

@@ -169,7 +169,11 @@ def test_bytes_have_no_sign_beside_other_dtypes() -> None:
         )
     }  # fmt: skip
     programs |= {
-        "angle": lambda b, z, i, r: torch.atan2(r, b),
+        "angle": lambda b, z, i, r: (
+            torch.atan2(r, b),
+            torch.atan2(i.to(torch.int8), z),
+            torch.copysign(z, i.to(torch.int8)),
+        ),
         "join": lambda b, z, i, r: torch.cat([b, r]),
         "times a real number": lambda b, z, i, r: (b * 2.5, z * 2.5, b**0.5),
         "less than a number": lambda b, z, i, r: (b < 150, b < 150.5, z >= 3, b < 300),

@@ -201,7 +201,7 @@ def _traced(kinds: Sequence[_Kind], rules: Rules) -> tuple[fx.Graph, list[pytree
             left += leaves
         return tuple(left)
 
-    functional = dispatch_functionalize(call_all, FunctionalTensorMode(export=True))
+    functional = dispatch_functionalize(call_all, FunctionalTensorMode(export=True, _allow_token_discovery=True))
     with FakeTensorMode(shape_env=ShapeEnv(), export=True):
         examples = [tensor.example() for kind in kinds for tensor in kind.tensors]
         with (

@@ -6,6 +6,7 @@ returns.  Knows nothing of how the executable runs.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ from mlirstack.targets.base import Executable
 if TYPE_CHECKING:
     from mlirstack.lowering import Lowering
 
+_DERIVED = re.compile(r"(?:(?P<factor>\d+)\*)?(?P<root>[A-Za-z_]\w*)(?P<offset> [+-] \d+)?")
 _SCALARS: dict[str, tuple[type, ...]] = {"int64": (int,), "float64": (float, int), "bool": (bool,)}
 
 
@@ -197,14 +199,23 @@ class CompiledFunction:
                 self._check_dimension(spec.name, wanted, size, sizes)
 
     def _check_dimension(self, argument: str, dimension: str, size: int, sizes: dict[str, tuple[int, str]]) -> None:
-        low, high = self.signature.dynamic.get(dimension, (0, None))
-        if size < low or (high is not None and size > high):
+        found = _DERIVED.fullmatch(dimension)
+        root, factor, offset = dimension, 1, 0
+        if found is not None:  # of a torch.export Dim such as 2*batch + 1
+            root, factor, offset = found["root"], int(found["factor"] or 1), int((found["offset"] or "0").replace(" ", ""))
+        of_root, rest = divmod(size - offset, factor)
+        if rest:
+            raise SignatureError(f"argument '{argument}': dimension '{dimension}' is {size}, which is that for no '{root}'")
+        low, high = self.signature.dynamic.get(root, (0, None))
+        if of_root < low or (high is not None and of_root > high):
+            of = "" if root == dimension else f" of '{root}'"
             bounds = f"{low} to {high}" if high is not None else f"{low} or more"
-            raise SignatureError(f"argument '{argument}': dimension '{dimension}' is {size}, allowed: {bounds}")
-        first, other = sizes.setdefault(dimension, (size, argument))
-        if first != size:
+            raise SignatureError(f"argument '{argument}': dimension '{dimension}' is {size}, allowed{of}: {bounds}")
+        first, other = sizes.setdefault(root, (of_root, argument))
+        if first != of_root:
+            expected = f"{first}" if root == dimension else f"'{root}' is {first}"
             raise SignatureError(
-                f"argument '{argument}': dimension '{dimension}' is {size}, but {first} in argument '{other}'"
+                f"argument '{argument}': dimension '{dimension}' is {size}, but {expected} in argument '{other}'"
             )
 
     def _check_writes(self, leaves: Sequence[Any]) -> None:

@@ -32,6 +32,7 @@ _OF_ONE_DTYPE = (
     aten.lt.Tensor, aten.le.Tensor, aten.gt.Tensor, aten.ge.Tensor, aten.cat.default, aten.bitwise_and.Tensor,
     aten.bitwise_or.Tensor, aten.bitwise_xor.Tensor, aten.bitwise_left_shift.Tensor, aten.bitwise_right_shift.Tensor,
 )  # fmt: skip
+_OF_REAL_NUMBERS = (aten.div.Tensor, aten.atan2.default, aten.copysign.Tensor)  # to which they convert integers
 # The first operand alone is made wider: all else are options.
 _KEEP_DTYPE = (
     aten.abs.default,
@@ -71,8 +72,8 @@ def _of_one_dtype(op: Any, *args: Any, **kwargs: Any) -> Any:
     common = common_dtype(operands)
     if op in _WITH_REAL_NUMBERS and not common.is_floating_point:
         return NotImplemented
-    if op is aten.div.Tensor and not common.is_floating_point and not common.is_complex:
-        common = torch.get_default_dtype()  # of quotients of integers
+    if op in _OF_REAL_NUMBERS and not common.is_floating_point and not common.is_complex:
+        common = torch.get_default_dtype()
     wide = torch.int32 if common == torch.uint8 else common
     # Through the dtype of both: a wider number without dimensions is cut to eight bits.
     given, options = pytree.tree_map(lambda x: x.to(common).to(wide) if isinstance(x, Tensor) else x, (args, kwargs))
