@@ -153,6 +153,21 @@ def test_a_sort_may_write_into_a_larger_tensor() -> None:
     assert_as_eager(programs, x, route="linalg", target="iree-cpu")
 
 
+def _but_first_rows(weights: Tensor, scores: Tensor) -> Tensor:
+    return torch.where(scores.amax(-1, keepdim=True) <= 0.0, 0.0, weights)
+
+
+def test_a_mask_may_have_one_column() -> None:
+    """IREE's vector code read single bits of truth values in the wrong places."""
+    programs = {
+        "attention": lambda q, k: _but_first_rows((q @ k.mT).softmax(-1), q @ k.mT) @ k,
+        "masked": lambda q, k: (q @ k.mT).masked_fill((q.sum(-1, keepdim=True) > 0), -1.0).exp(),
+    }
+    generator = torch.Generator().manual_seed(0)
+    q, k = torch.randn(2, 6, 9, generator=generator), torch.randn(2, 2, 9, generator=generator)
+    assert_as_eager(programs, q, k, target="iree-cpu")
+
+
 class Accumulated(nn.Module):
     """Rows of a table that is computed from weights, some of them added to others."""
 

@@ -30,6 +30,7 @@ from mlirstack.passes.iree.results import pass_results
 from mlirstack.passes.iree.scatters import write_slices_in_order
 from mlirstack.passes.iree.sorts import hold_sorted_values
 from mlirstack.passes.iree.targets import BACKENDS, CPU, architecture_flags, check_architecture, device_attribute
+from mlirstack.passes.iree.truths import truths_as_bytes
 from mlirstack.passes.sizes import forget_most
 from mlirstack.pipeline.registry import nearest
 from mlirstack.pipeline.step import Translation
@@ -119,6 +120,7 @@ class IreePhase(Translation):
         if self.fenced:
             checks_to_results(module)
             pass_results(module)
+        truths_as_bytes(module)
         own_written_values(module)
         hold_shared_results(module)
         hold_gathered_values(module)
