@@ -44,7 +44,7 @@ def described(graph: fx.Graph) -> list[tuple[object, ...]]:
 def test_repeated_layers_are_decomposed_as_a_whole_model_is(monkeypatch: pytest.MonkeyPatch) -> None:
     exported: list[int] = []
     templates = repeated._templates
-    monkeypatch.setattr(repeated, "_templates", lambda kinds, rules: exported.append(len(kinds)) or templates(kinds, rules))
+    monkeypatch.setattr(repeated, "_templates", lambda kinds, *rest: exported.append(len(kinds)) or templates(kinds, *rest))
     rules = repeated.rules()
     with torch.no_grad():
         whole = captured(4).run_decompositions(dict(rules.table))
@@ -54,6 +54,8 @@ def test_repeated_layers_are_decomposed_as_a_whole_model_is(monkeypatch: pytest.
     calls = [n for n in captured(1).graph.nodes if n.op == "call_function" and n.target not in skipped]
     assert exported == [len(calls) - 4]  # one layer's operations; q, k and v are viewed and transposed alike
     assert described(by_kind.graph) == described(whole.graph)
+    modes = [n.meta["val"].fake_mode for n in by_kind.graph.nodes if isinstance(n.meta.get("val"), torch.Tensor)]
+    assert len(set(modes)) == 1  # so that rules can compute with any of the values together
     x = torch.randn(2, 4, 8)
     torch.testing.assert_close(by_kind.module()(x), whole.module()(x), rtol=0, atol=0)
 

@@ -61,7 +61,7 @@ def decompose(program: ExportedProgram, rules: Rules) -> ExportedProgram:
     ``rules`` must give the same for the same arguments: none that draws random numbers.  ``program`` is not used afterwards.
     """
     kinds = _kinds(program.graph)
-    templates = None if kinds is None else _templates(list(dict.fromkeys(kinds.values())), rules)
+    templates = None if kinds is None else _templates(list(dict.fromkeys(kinds.values())), _mode(program.graph), rules)
     if kinds is None or templates is None:
         return program.run_decompositions(dict(rules.table))
     # Nobody calls the graph: its Python code is only made if it is asked for, which takes longer than writing the graph.
@@ -166,9 +166,16 @@ def _kind(node: fx.Node) -> _Kind | None:
     return _Kind(target, tuple(leaves), spec)
 
 
-def _templates(kinds: Sequence[_Kind], rules: Rules) -> dict[_Kind, _Template] | None:
+def _mode(graph: fx.Graph) -> FakeTensorMode:
+    """The mode of the values of ``graph``: values of two modes cannot be computed with together."""
+    values = (value for node in graph.nodes for value in pytree.tree_leaves(node.meta.get("val")))
+    modes = (value.fake_mode for value in values if isinstance(value, FakeTensor))
+    return next(modes, None) or FakeTensorMode(shape_env=ShapeEnv(), export=True)
+
+
+def _templates(kinds: Sequence[_Kind], mode: FakeTensorMode, rules: Rules) -> dict[_Kind, _Template] | None:
     """The decomposition of each kind; None where one needs a constant of its own."""
-    traced, specs = _traced(kinds, rules)
+    traced, specs = _traced(kinds, mode, rules)
     if any(node.op == "get_attr" for node in traced.nodes):
         return None
     given = iter(placeholders(traced))
@@ -183,7 +190,7 @@ def _templates(kinds: Sequence[_Kind], rules: Rules) -> dict[_Kind, _Template] |
     return templates
 
 
-def _traced(kinds: Sequence[_Kind], rules: Rules) -> tuple[fx.Graph, list[pytree.TreeSpec]]:
+def _traced(kinds: Sequence[_Kind], mode: FakeTensorMode, rules: Rules) -> tuple[fx.Graph, list[pytree.TreeSpec]]:
     """A decomposed graph that calls every kind once on tensors of its own, and the tree of what each returns.
 
     What ``run_decompositions`` does to trace a program, without making a program of the kinds for it.
@@ -202,7 +209,7 @@ def _traced(kinds: Sequence[_Kind], rules: Rules) -> tuple[fx.Graph, list[pytree
         return tuple(left)
 
     functional = dispatch_functionalize(call_all, FunctionalTensorMode(export=True, _allow_token_discovery=True))
-    with FakeTensorMode(shape_env=ShapeEnv(), export=True):
+    with mode:
         examples = [tensor.example() for kind in kinds for tensor in kind.tensors]
         with (
             _override_composite_implicit_decomp(composite),
