@@ -13,7 +13,7 @@ from typing import Any
 
 from mlirstack.bindings import dialect, ir
 from mlirstack.ir.ops import walk
-from mlirstack.passes.functions import defining_op
+from mlirstack.passes.functions import defining_op, entry_points
 from mlirstack.passes.iree.executables import dynamic_sizes
 from mlirstack.passes.iree.readings import RESHAPES, depends_on, is_argument, is_written
 from mlirstack.schedules.linalg_ops import linalg_op
@@ -31,7 +31,8 @@ def own_written_values(module: Any) -> None:
                                                       tm_tensor.sort outs(%x, %own)
     """
     numbers = count(1)
-    values = [value for op in walk(module) for value in op.results if _is_shared(value)]
+    given = [argument for function in entry_points(module) for argument in function.regions[0].blocks[0].arguments]
+    values = [value for value in (*given, *(v for op in walk(module) for v in op.results)) if _is_shared(value)]
     written = [(value, use) for value in values for use in value.uses if use.owner.name not in RESHAPES and is_written(use)]
     for value, use in written:
         use.owner.operands[use.operand_number] = _own(value, use.owner, numbers)
@@ -41,10 +42,12 @@ def _is_shared(value: Any) -> bool:
     """May what is written to it be found by others?  Fills of one number are made as they are needed."""
     source = _unshaped(value)
     op = defining_op(source)
-    if op is None or op.name in _MADE_AS_NEEDED or _element(source) is None:
+    if _element(source) is None or (op is not None and op.name in _MADE_AS_NEEDED):
         return False
     if len(list(_readers(source))) > 1:
         return True
+    if op is None:
+        return False
     found = linalg_op(op)
     return found is not None and not found.reductions and not depends_on(source, _is_given)
 
