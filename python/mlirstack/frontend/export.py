@@ -10,7 +10,7 @@ import logging
 import traceback
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -140,7 +140,7 @@ def _capture(
     # Tracing the Python code is quick and permissive; the strict tracer also takes scalars read from tensors (.item()).
     for strict in (False, True):
         try:
-            with warnings.catch_warnings(record=True) as warned, quick_capture():
+            with warnings.catch_warnings(record=True) as warned, nullcontext() if strict else quick_capture():
                 warnings.simplefilter("always")
                 exported = torch.export.export(model, args, kwargs, dynamic_shapes=shapes, strict=strict)
         except Exception as error:  # whatever the user's own code raises

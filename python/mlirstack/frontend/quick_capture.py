@@ -17,7 +17,7 @@ from torch.fx._lazy_graph_module import _use_lazy_graph_module
 
 @contextmanager
 def quick_capture() -> Iterator[None]:
-    """Export inside of it gives the same program, in less time."""
+    """Export by tracing Python code gives the same program inside of it, in less time; the strict tracer needs the code."""
     whole = torch_traceback._extract_symbolized_tb
     torch_traceback._extract_symbolized_tb = _stack
     try:

@@ -32,6 +32,7 @@ from mlirstack.frontend.graph import output_node, placeholders
 from mlirstack.frontend.quantized import quantized_decompositions
 
 _CHECK = torch.ops.aten._assert_tensor_metadata.default  # of export: true in a program of static types
+_OF_STORAGE = torch.ops.aten.as_strided.default  # reads the memory around its operand, which a kind does not know
 _OF_VALUES = ("val", "tensor_meta")  # what the metadata of a node says about what it computes
 
 
@@ -151,7 +152,7 @@ def _kinds(graph: fx.Graph) -> dict[fx.Node, _Kind] | None:
 
 def _kind(node: fx.Node) -> _Kind | None:
     target = node.target
-    if not isinstance(target, torch._ops.OpOverload) or target._schema.is_mutable:
+    if not isinstance(target, torch._ops.OpOverload) or target._schema.is_mutable or target is _OF_STORAGE:
         return None
     results = pytree.tree_leaves(node.meta.get("val"))
     if not results or any(_Tensor.of(result) is None for result in results):
