@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -31,14 +32,16 @@ def line_of(mark: str) -> int:
     return next(number for number, line in enumerate(lines, 1) if line.endswith(f"# line: {mark}"))
 
 
-def lower_to(directory: Path, target: str, *, to: str | None = None, passes: bool = False) -> Lowering:
+def lower_to(
+    directory: Path, target: str, *, to: str | None = None, passes: bool = False, settings: Mapping[str, str] | None = None
+) -> Lowering:
     """Lower :class:`Gated` for ``target``, down to stage ``to``, and leave the dump in ``directory``."""
     torch.manual_seed(0)
     program = export(Gated().eval(), (torch.randn(24, 48),), {}, dynamic_shapes=None, name="gated")
-    return lower_program(program, LowerOptions(target=target, to=to, dump=directory, passes=passes))
+    return lower_program(program, LowerOptions(target=target, to=to, dump=directory, passes=passes, settings=settings or {}))
 
 
-def dump_for(directory: Path, target: str, *, passes: bool = False) -> DumpFiles:
+def dump_for(directory: Path, target: str, *, passes: bool = False, settings: Mapping[str, str] | None = None) -> DumpFiles:
     """The dump of :class:`Gated` for ``target``."""
-    lower_to(directory, target, passes=passes)
+    lower_to(directory, target, passes=passes, settings=settings)
     return read_dump(directory)

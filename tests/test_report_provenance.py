@@ -168,8 +168,16 @@ def test_repeated_layers_share_a_kernel_that_knows_them_all(tmp_path: Path) -> N
 
 
 @pytest.mark.target
+def test_kernels_of_ours_in_iree_know_the_lines(tmp_path: Path) -> None:
+    dump = dump_for(tmp_path, "iree-cpu:x86-64-v3")
+    provenance = provenance_of(dump)
+    assert any("fdiv" in line for line in lines_from(dump, provenance, "llvmir", "gate"))
+    assert not any("fdiv" in line for line in lines_from(dump, provenance, "llvmir", "second"))
+    assert lines_from(dump, provenance, "iree-flow", "second")
+
+
 def test_phases_of_iree_know_the_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    dump = dump_for(tmp_path, "iree-cpu")
+    dump = dump_for(tmp_path, "iree-cpu", settings={"kernels": "iree"})
     provenance = provenance_of(dump)
     assert any("math.exp" in line for line in lines_from(dump, provenance, "iree-flow", "gate"))
     assert not any("math.exp" in line for line in lines_from(dump, provenance, "iree-flow", "second"))
