@@ -52,6 +52,29 @@ def main_of(text: str) -> Any:
     return function(_KEPT[-1], "main")
 
 
+_SCALED = """func.func @main(%x: tensor<SIZEx8xf32>, %n: i64, %out: tensor<SIZEx8xf32>) -> tensor<SIZEx8xf32> {
+  %c2 = arith.constant 2.0 : f32
+  %number = arith.sitofp %n : i64 to f32
+  %y = linalg.generic {indexing_maps = [affine_map<(r, c) -> (r, c)>, affine_map<(r, c) -> (r, c)>],
+      iterator_types = ["parallel", "parallel"]} ins(%x : tensor<SIZEx8xf32>) outs(%out : tensor<SIZEx8xf32>) {
+    ^bb0(%in: f32, %old: f32):
+      %r = arith.mulf %in, FACTOR : f32
+      linalg.yield %r : f32
+  } -> tensor<SIZEx8xf32>
+  return %y : tensor<SIZEx8xf32>
+}"""
+
+
+@pytest.mark.parametrize("size", ["?", "64"])
+def test_kernels_are_given_no_numbers_that_the_program_reads(size: str) -> None:
+    """The general mapping takes them; it failed in the middle of a lowering before."""
+    scaled = _SCALED.replace("SIZE", size)
+    for factor, taken in (("%number", False), ("%c2", True)):
+        main = main_of(scaled.replace("FACTOR", factor))
+        with main.context:
+            assert (choose(KernelGraph.of(main), DEVICES["sm_90a"]) is not None) == taken
+
+
 def test_the_most_that_a_size_can_be_is_followed_through_reshapes() -> None:
     main = main_of(_SIZES)
     by_name = {op.name: op for op in walk(main)}

@@ -84,9 +84,13 @@ class Choice:
 
 
 def choose(graph: KernelGraph, device: Device) -> Choice | None:
-    """What was measured to be fastest, else the first emitter that takes ``graph``; None where none does."""
+    """What was measured to be fastest, else the first emitter that takes ``graph``; None where none does.
+
+    Kernels are given tensors and sizes: a number that is read from a tensor, or is an argument, leaves the graph to the
+    general mapping.
+    """
     bounded = graph.bounded()
-    if bounded is None:
+    if bounded is None or not all(node.is_closed for node in graph.structured()):
         return None
     measured = _measured(bounded, device) if bounded.extent is None else None
     if measured is not None:

@@ -153,6 +153,12 @@ class Node:
         return [op.operation.name for op in self.body.operations][:-1]
 
     @property
+    def is_closed(self) -> bool:
+        """Does the body read no number from outside but constants?"""
+        outside = (value for value in external_values(self.op) if value not in list(self.op.operands))
+        return all(_is_constant(value) or isinstance(value.type, ir.ShapedType) for value in outside)
+
+    @property
     def allows_tf32(self) -> bool:
         """May factors be rounded to TF32?  See :mod:`mlirstack.passes.cuda.allow_tf32`."""
         return any(TF32_ATTRIBUTE in op.operation.attributes for op in self.body.operations)
@@ -372,6 +378,10 @@ def _sizes(loops: int, operands: Sequence[Operand]) -> tuple[int | None, ...]:
 def _clone_constants(operation: Any, mapping: dict[Any, Any]) -> None:
     """Constants that stand outside of the body, copied to the insertion point."""
     for value in external_values(operation):
-        producer = functions.defining_op(value)
-        if value not in mapping and producer is not None and producer.name in ("arith.constant", "complex.constant"):
-            mapping[value] = producer.clone().operation.results[0]
+        if value not in mapping and _is_constant(value):
+            mapping[value] = functions.defining_op(value).clone().operation.results[0]
+
+
+def _is_constant(value: Any) -> bool:
+    producer = functions.defining_op(value)
+    return producer is not None and producer.name in ("arith.constant", "complex.constant")
