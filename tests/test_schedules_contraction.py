@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mlirstack.bindings import new_context
-from mlirstack.ir.ops import first_op, walk
+from mlirstack.ir.ops import first_op, function, walk
 from mlirstack.ir.text import parse_module
 from mlirstack.pipeline.runner import run_steps
 from mlirstack.pipeline.step import Pass, Step
@@ -68,6 +68,26 @@ def lower(text: str, *steps: Step) -> Any:
     module = parse_module(text, new_context())
     run_steps(steps, module)
     return module
+
+
+def test_a_product_that_stands_in_the_result_several_times_is_none() -> None:
+    """A loop of the result alone was taken for columns, which B does not have."""
+    maps = "affine_map<(t, m, n, k) -> (m, k)>, affine_map<(t, m, n, k) -> (k, n)>, affine_map<(t, m, n, k) -> (t, m, n)>"
+    module = lower(f"""
+    func.func @main(%a: tensor<5x7xf32>, %b: tensor<7x9xf32>, %c: tensor<3x5x9xf32>) -> tensor<3x5x9xf32>
+        attributes {{mlirstack.kernel = "contraction"}} {{
+      %r = linalg.generic {{indexing_maps = [{maps}],
+          iterator_types = ["parallel", "parallel", "parallel", "reduction"]}}
+          ins(%a, %b : tensor<5x7xf32>, tensor<7x9xf32>) outs(%c : tensor<3x5x9xf32>) {{
+        ^bb0(%x: f32, %y: f32, %sum: f32):
+          %p = arith.mulf %x, %y : f32
+          %s = arith.addf %sum, %p : f32
+          linalg.yield %s : f32 }} -> tensor<3x5x9xf32>
+      return %r : tensor<3x5x9xf32>
+    }}""")
+    assert [contraction(op) for op in linalg_ops(function(module, "main"))] == [None]
+    run_steps([PackContractions()], module)
+    assert [op.name for op in walk(module)].count("linalg.generic") == 1
 
 
 @pytest.mark.parametrize(

@@ -68,6 +68,8 @@ def contraction(op: LinalgOp | None) -> Contraction | None:
     left, right = set(lhs.loops), set(rhs.loops)
     if not rhs.plain or not (lhs.plain or lhs.windows) or any((d in left) != (d in right) for d in op.reductions):
         return None
+    if not out <= left | right:  # the same product several times over
+        return None
     order = [d for d in op.outputs[0].dims if d is not None]
     return Contraction(
         op,
