@@ -25,8 +25,8 @@ from mlirstack.schedules.cuda.values import Int
 from mlirstack.schedules.cuda.wgmma.raster import Raster
 
 # Multiplications from which on a product without tensor cores runs alone.  Blocks that come early sit two by two on some
-# multiprocessors and leave others idle: on an H200 a transformer block in f32, whose products have 2^26 to 2^28, takes 136 us
-# where its kernels start early and 83 us in IREE's modules, where none does; a kernel's start is one or two.
+# multiprocessors and leave others idle: on an H200 a transformer block in f32, whose products have 2^26 to 2^28, takes
+# 136 us where its kernels start early and 83 us in IREE's modules, where none does; a kernel's start is one or two.
 _LONG = 1 << 25
 
 
