@@ -156,7 +156,7 @@ class Node:
     def is_closed(self) -> bool:
         """Does the body read no number from outside but constants?"""
         outside = (value for value in external_values(self.op) if value not in list(self.op.operands))
-        return all(_is_constant(value) or isinstance(value.type, ir.ShapedType) for value in outside)
+        return all(_constant(value) is not None or isinstance(value.type, ir.ShapedType) for value in outside)
 
     @property
     def allows_tf32(self) -> bool:
@@ -378,10 +378,12 @@ def _sizes(loops: int, operands: Sequence[Operand]) -> tuple[int | None, ...]:
 def _clone_constants(operation: Any, mapping: dict[Any, Any]) -> None:
     """Constants that stand outside of the body, copied to the insertion point."""
     for value in external_values(operation):
-        if value not in mapping and _is_constant(value):
-            mapping[value] = functions.defining_op(value).clone().operation.results[0]
+        constant = _constant(value)
+        if value not in mapping and constant is not None:
+            mapping[value] = constant.clone().operation.results[0]
 
 
-def _is_constant(value: Any) -> bool:
+def _constant(value: Any) -> Any | None:
+    """The constant that ``value`` is the result of."""
     producer = functions.defining_op(value)
-    return producer is not None and producer.name in ("arith.constant", "complex.constant")
+    return producer if producer is not None and producer.name in ("arith.constant", "complex.constant") else None
