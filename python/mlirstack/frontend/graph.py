@@ -14,6 +14,7 @@ from pathlib import Path
 
 import torch
 from torch import fx
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from mlirstack.errors import SourceLine, UnsupportedOp
 from mlirstack.frontend.program import ArgumentSpec
@@ -109,6 +110,12 @@ def node_source(node: fx.Node) -> SourceLine | None:
 def node_tensors(node: fx.Node) -> list[torch.Tensor]:
     """The (fake) tensors that ``node`` produces."""
     return [v for v in _flatten(node.meta.get("val")) if isinstance(v, torch.Tensor)]
+
+
+def fake_mode(nodes: Iterable[fx.Node]) -> FakeTensorMode | None:
+    """The mode of what ``nodes`` compute: values of two modes cannot be computed with together.  None without tensors."""
+    tensors = (tensor for node in nodes for tensor in node_tensors(node))
+    return next((tensor.fake_mode for tensor in tensors if isinstance(tensor, FakeTensor)), None)
 
 
 def dtype_name(dtype: torch.dtype) -> str:

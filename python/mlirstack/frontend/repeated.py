@@ -28,7 +28,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils import _pytree as pytree
 
 from mlirstack.frontend.decompositions.table import decomposition_table
-from mlirstack.frontend.graph import output_node, placeholders
+from mlirstack.frontend.graph import fake_mode, output_node, placeholders
 from mlirstack.frontend.quantized import quantized_decompositions
 
 _CHECK = torch.ops.aten._assert_tensor_metadata.default  # of export: true in a program of static types
@@ -62,7 +62,8 @@ def decompose(program: ExportedProgram, rules: Rules) -> ExportedProgram:
     ``rules`` must give the same for the same arguments: none that draws random numbers.  ``program`` is not used afterwards.
     """
     kinds = _kinds(program.graph)
-    templates = None if kinds is None else _templates(list(dict.fromkeys(kinds.values())), _mode(program.graph), rules)
+    mode = fake_mode(program.graph.nodes) or FakeTensorMode(shape_env=ShapeEnv(), export=True)
+    templates = None if kinds is None else _templates(list(dict.fromkeys(kinds.values())), mode, rules)
     if kinds is None or templates is None:
         return program.run_decompositions(dict(rules.table))
     # Nobody calls the graph: its Python code is only made if it is asked for, which takes longer than writing the graph.
@@ -165,13 +166,6 @@ def _kind(node: fx.Node) -> _Kind | None:
             return None
         leaves.append(tensor or _Literal(leaf, f"{type(leaf).__name__} {leaf!r}"))
     return _Kind(target, tuple(leaves), spec)
-
-
-def _mode(graph: fx.Graph) -> FakeTensorMode:
-    """The mode of the values of ``graph``: values of two modes cannot be computed with together."""
-    values = (value for node in graph.nodes for value in pytree.tree_leaves(node.meta.get("val")))
-    modes = (value.fake_mode for value in values if isinstance(value, FakeTensor))
-    return next(modes, None) or FakeTensorMode(shape_env=ShapeEnv(), export=True)
 
 
 def _templates(kinds: Sequence[_Kind], mode: FakeTensorMode, rules: Rules) -> dict[_Kind, _Template] | None:

@@ -12,12 +12,13 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
 from mlirstack.frontend.decompositions.table import decomposition_table
 from mlirstack.frontend.devices import with_constants_in_place
+from mlirstack.frontend.graph import fake_mode
 
 Rule = Callable[..., Any]
 """Called with the numbers of the results that are read, then the operands; NotImplemented where it does not apply."""
@@ -71,9 +72,9 @@ def _called(node: fx.Node, rule: Rule) -> Callable[..., Any] | None:
 
 
 def _mode(node: fx.Node) -> FakeTensorMode:
-    """The mode of the fake tensors that ``node`` reads or makes."""
-    values = [operand.meta["val"] for operand in (*node.all_input_nodes, node)]
-    return next(leaf.fake_mode for leaf in pytree.tree_leaves(values) if isinstance(leaf, FakeTensor))
+    mode = fake_mode((*node.all_input_nodes, node))
+    assert mode is not None, f"'{node.target}' neither reads nor makes a tensor"
+    return mode
 
 
 def _used(node: fx.Node) -> frozenset[int]:

@@ -14,7 +14,7 @@ from mlirstack.frontend.program import Signature
 from mlirstack.targets.base import ArrayExecutable
 from mlirstack.targets.iree.cuda import Context, cuda
 from mlirstack.targets.iree.session import NOTHING, Packed, Session, allocate_copy, processor
-from mlirstack.targets.iree.views import ALIGNMENT, ELEMENT_TYPES
+from mlirstack.targets.iree.views import ALIGNMENT, ELEMENT_TYPES, aligned_bytes
 
 
 def numpy_dtype(name: str) -> np.dtype[Any]:
@@ -100,9 +100,7 @@ class IreeArrayExecutable(ArrayExecutable):
 def flat_bytes(array: np.ndarray) -> np.ndarray:
     """The bytes of a parameter, in place where it is dense and aligned."""
     if not array.flags.c_contiguous or array.ctypes.data % ALIGNMENT:
-        spare = np.empty(array.nbytes + ALIGNMENT, np.uint8)
-        start = -spare.ctypes.data % ALIGNMENT
-        aligned = spare[start : start + array.nbytes]
+        aligned = aligned_bytes(array.nbytes)
         aligned[:] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         return aligned
     return array.reshape(-1).view(np.uint8)

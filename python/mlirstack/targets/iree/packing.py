@@ -19,7 +19,7 @@ from mlirstack.frontend.parameters import TensorSpec, create_tensors
 from mlirstack.passes.iree.archive import ENCODER, PACKED, SCOPE
 from mlirstack.targets.base import Artifact
 from mlirstack.targets.iree.session import Packed, archive, first_line, instance, processor
-from mlirstack.targets.iree.views import ALIGNMENT
+from mlirstack.targets.iree.views import aligned_bytes
 
 _INDICES, _STEPS, _ENCODE = (f"__encode_parameter{name}_all" for name in ("_indices", "_steps", "s"))
 _SPLAT = 0  # kind of an entry that is one pattern all over; others are data
@@ -94,15 +94,9 @@ def packed_of(artifact: Artifact, names: Collection[str], provide: Callable[[str
     if ENCODER not in artifact.files:
         return Packed(artifact.packed, reads)
     encoder = Encoder(artifact.files[ENCODER], names, provide)
-    packed = {name: _aligned(entry.size) for name, entry in encoder.entries.items()}
+    packed = {name: aligned_bytes(entry.size) for name, entry in encoder.entries.items()}
     encoder.fill(packed)
     return Packed(packed, reads)
-
-
-def _aligned(size: int) -> np.ndarray:
-    spare = np.empty(size + ALIGNMENT, np.uint8)
-    first = -spare.ctypes.data % ALIGNMENT
-    return spare[first : first + size]
 
 
 def _members(lists: Any) -> list[Any]:

@@ -35,6 +35,13 @@ ELEMENT_TYPES = {
 """IREE's element types by torch's names of dtypes."""
 
 
+def aligned_bytes(size: int) -> np.ndarray:
+    """New memory that IREE imports as it is."""
+    spare = np.empty(size + ALIGNMENT, np.uint8)
+    first = -spare.ctypes.data % ALIGNMENT
+    return spare[first : first + size]
+
+
 class Views:
     """Views of the memory of one device."""
 
