@@ -100,3 +100,23 @@ func.func @division(%x: tensor<4xi64>, %y: tensor<4xi64>) -> tensor<4xi64> {
   } -> tensor<4xi64>
   return %1 : tensor<4xi64>
 }
+
+// Numbers without signs have no -1: the largest of them stays what is divided by.
+// CHECK-LABEL: func.func @without_signs(
+// CHECK:         cf.assert {{.*}}, "integer division by zero"
+// CHECK:         linalg.generic
+// CHECK:           %[[ZERO:.*]] = arith.cmpi eq, %[[BY:.*]], %{{.*}} : i64
+// CHECK-NOT:       arith.ori
+// CHECK:           %[[SAFE:.*]] = arith.select %[[ZERO]], %{{.*}}, %[[BY]] : i64
+// CHECK:           arith.remui %{{.*}}, %[[SAFE]]
+func.func @without_signs(%x: tensor<4xi64>, %y: tensor<4xi64>) -> tensor<4xi64> {
+  %e = tensor.empty() : tensor<4xi64>
+  %r = linalg.generic {indexing_maps = [affine_map<(i) -> (i)>, affine_map<(i) -> (i)>, affine_map<(i) -> (i)>],
+                       iterator_types = ["parallel"]}
+      ins(%x, %y : tensor<4xi64>, tensor<4xi64>) outs(%e : tensor<4xi64>) {
+  ^bb0(%a: i64, %b: i64, %out: i64):
+    %q = arith.remui %a, %b : i64
+    linalg.yield %q : i64
+  } -> tensor<4xi64>
+  return %r : tensor<4xi64>
+}

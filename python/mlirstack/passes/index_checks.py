@@ -18,7 +18,8 @@ from mlirstack.passes import functions
 from mlirstack.pipeline.step import PythonPass
 
 _QUOTIENTS = ("arith.divsi", "arith.floordivsi", "arith.ceildivsi")
-_DIVISIONS = (*_QUOTIENTS, "arith.remsi", "arith.divui", "arith.remui")
+_UNSIGNED = ("arith.divui", "arith.remui")
+_DIVISIONS = (*_QUOTIENTS, "arith.remsi", *_UNSIGNED)
 _CONVERSIONS = ("arith.index_cast", "arith.trunci", "arith.extsi")
 _RESHAPES = ("tensor.expand_shape", "tensor.collapse_shape")
 TORCH_MLIR_INDEX_CHECK = "index must be"  # its assertions on the position of an extraction in the same body
@@ -80,15 +81,19 @@ def _check_extraction(kernel: Any, extract: Any) -> int:
 
 
 def _check_division(kernel: Any, division: Any) -> None:
-    """Check the divisor, and divide by 1 instead of 0 and -1: the dividend, negated, is the quotient by -1."""
+    """Check the divisor, and divide by 1 instead of 0, or of a signed -1: the dividend, negated, is the quotient by -1."""
     dividend, divisor = division.operands
     kind = divisor.type
     _assert_before(kernel, [divisor], "integer division by zero", lambda values: _compared(values[0], 0, equal=False))
     with ir.InsertionPoint(division), division.location:
+        one, zero = _integer(kind, 1), _compared(divisor, 0, equal=True)
+        if division.name in _UNSIGNED:
+            division.operands[1] = _op("arith.select", [kind], [zero, one, divisor])
+            return
         negates = _compared(divisor, -1, equal=True)
-        unsafe = _op("arith.ori", [negates.type], [negates, _compared(divisor, 0, equal=True)])
+        unsafe = _op("arith.ori", [negates.type], [negates, zero])
         negated = _op("arith.subi", [kind], [_integer(kind, 0), dividend])
-        division.operands[1] = _op("arith.select", [kind], [unsafe, _integer(kind, 1), divisor])
+        division.operands[1] = _op("arith.select", [kind], [unsafe, one, divisor])
     if division.name not in _QUOTIENTS:
         return  # of a division by 1 nothing is left either
     readers = [use.owner for use in division.results[0].uses]
