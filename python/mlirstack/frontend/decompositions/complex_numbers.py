@@ -25,7 +25,7 @@ def add_complex_decompositions(table: dict[Any, Decomposition]) -> None:
         aten.mul.Tensor: _multiply,
         aten.div.Tensor: _divide,
         aten.neg.default: _negate,
-        aten.abs.default: _magnitude,
+        aten.abs.default: magnitude,
         aten.angle.default: _angle,
         aten.exp.default: _exponential,
         aten._conj.default: _conjugate,
@@ -38,18 +38,24 @@ def add_complex_decompositions(table: dict[Any, Decomposition]) -> None:
         aten.mean.dim: _mean,
     }
     extend(table, aten.full.default, _full)
-    extend(table, torch.ops.prims.convert_element_type.default, _real_part)
+    extend(table, torch.ops.prims.convert_element_type.default, _converted)
     for op, rule in rules.items():
-        extend(table, op, functools.partial(_if_complex, rule))
+        extend(table, op, functools.partial(if_complex, rule))
 
 
-def _if_complex(rule: Decomposition, *args: Any, **kwargs: Any) -> Any:
+def if_complex(rule: Decomposition, *args: Any, **kwargs: Any) -> Any:
+    """What ``rule`` gives where one of the first two operands is complex, else NotImplemented."""
     found = any(isinstance(a, complex) or (isinstance(a, Tensor) and a.is_complex()) for a in args[:2])
     return rule(*args, **kwargs) if found else NotImplemented
 
 
-def _real_part(x: Tensor, dtype: torch.dtype) -> Any:
-    """What is left of a complex number in a real dtype; as a boolean, whether it is anything but zero."""
+def _converted(x: Tensor, dtype: torch.dtype) -> Any:
+    """To a complex dtype part by part; to a real one the real part; a boolean says whether a number is anything but zero."""
+    if dtype.is_complex and x.dtype != dtype:
+        real, imaginary = parts(x)
+        part = dtype.to_real()
+        wide = real.to(part)
+        return torch.complex(wide, imaginary.to(part) if x.is_complex() else torch.zeros_like(wide))
     if not x.is_complex() or dtype.is_complex:
         return NotImplemented
     return torch.logical_or(x.real != 0, x.imag != 0) if dtype == torch.bool else x.real.to(dtype)
@@ -64,7 +70,7 @@ def _full(size: Sequence[int], number: complex, *, dtype: torch.dtype | None = N
     return torch.complex(*(torch.full(size, half, dtype=part, **options) for half in (number.real, number.imag)))
 
 
-def _parts(value: Any) -> tuple[Any, Any]:
+def parts(value: Any) -> tuple[Any, Any]:
     """Real and imaginary part of a tensor or number."""
     if isinstance(value, Tensor):
         return (value.real, value.imag) if value.is_complex() else (value, 0)
@@ -80,7 +86,7 @@ def _join(real: Any, imaginary: Any, *operands: Any) -> Tensor:
 
 
 def _add(a: Any, b: Any, *, alpha: float = 1) -> Tensor:
-    (ar, ai), (br, bi) = _parts(a), _parts(b)
+    (ar, ai), (br, bi) = parts(a), parts(b)
     scaled = (br, bi) if alpha == 1 else (br * alpha, bi * alpha)
     return _join(ar + scaled[0], ai + scaled[1], a, b)
 
@@ -90,12 +96,12 @@ def _subtract(a: Any, b: Any, *, alpha: float = 1) -> Tensor:
 
 
 def _multiply(a: Any, b: Any) -> Tensor:
-    (ar, ai), (br, bi) = _parts(a), _parts(b)
+    (ar, ai), (br, bi) = parts(a), parts(b)
     return _join(ar * br - ai * bi, ar * bi + ai * br, a, b)
 
 
 def _divide(a: Any, b: Any) -> Tensor:
-    (ar, ai), (br, bi) = _parts(a), _parts(b)
+    (ar, ai), (br, bi) = parts(a), parts(b)
     if isinstance(b, Tensor) and b.is_complex():
         scale = torch.maximum(br.abs(), bi.abs())  # so that squares neither overflow nor vanish
         br, bi = br / scale, bi / scale
@@ -115,11 +121,11 @@ def _conjugate(a: Tensor) -> Tensor:
     return torch.complex(a.real, -a.imag)
 
 
-def _magnitude(a: Tensor) -> Tensor:
+def magnitude(a: Tensor) -> Tensor:
     """The larger part times the root of 1 + (smaller / larger)², which does not overflow."""
     x, y = a.real.abs(), a.imag.abs()
     large, small = torch.maximum(x, y), torch.minimum(x, y)
-    ratio = small / torch.where(large == 0, 1.0, large)
+    ratio = torch.where(small == large, 1.0, small / large)  # both may be zero, or infinite
     return large * torch.sqrt(1 + ratio * ratio)
 
 

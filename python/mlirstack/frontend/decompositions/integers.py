@@ -53,6 +53,7 @@ def add_integer_decompositions(table: dict[Any, Decomposition]) -> None:
     add_division_decompositions(table)
     for op in _BYTE_ARITHMETIC:
         extend(table, op, functools.partial(_in_int32, op))
+    extend(table, aten.addcmul.default, _addcmul)
     extend(table, aten.add.Tensor, _sum_of_truths)
     extend(table, aten.neg.default, _integer_neg)
     for op in (aten.arange.start_step, aten.full.default, aten.full_like.default):
@@ -105,16 +106,25 @@ def _sum_of_truths(x: Tensor, y: Any, **options: Any) -> Any:
     return torch.logical_or(x, y if options.get("alpha", 1) else torch.zeros_like(y))
 
 
+def _addcmul(x: Tensor, a: Tensor, b: Tensor, *, value: float = 1) -> Any:
+    """Of whole numbers with a whole number that is written as a real one, which torch's own decomposition refuses."""
+    if not isinstance(value, float) or any(t.is_floating_point() or t.is_complex() for t in (x, a, b)):
+        return NotImplemented
+    return torch.addcmul(x, a, b, value=int(value))
+
+
 def _is_bytes(value: object) -> bool:
     return isinstance(value, Tensor) and value.dtype in _BYTES
 
 
 def _integer_power(x: Tensor, exponent: float) -> Any:
     """An integer tensor to a small integer power, by repeated squaring; to a real power as a real number."""
+    if x.dtype == torch.bool and not isinstance(exponent, bool):  # a number makes a whole or a real number of it
+        return torch.pow(x.to(torch.result_type(x, exponent)), exponent)
     integers = not x.is_floating_point() and not x.is_complex() and x.dtype != torch.bool
     if integers and isinstance(exponent, float):
         return torch.pow(x.to(torch.get_default_dtype()), exponent)
-    if not integers or not isinstance(exponent, int) or not 0 < exponent <= MAX_EXPONENT:
+    if not integers or not isinstance(exponent, int) or not 0 <= exponent <= MAX_EXPONENT:
         return NotImplemented
     result: Tensor | None = None
     square, rest = x, exponent
@@ -124,7 +134,7 @@ def _integer_power(x: Tensor, exponent: float) -> Any:
         rest >>= 1
         if rest:
             square = square * square
-    return result
+    return torch.ones_like(x) if result is None else result
 
 
 def _integer_power_of_tensors(x: Tensor, exponent: Tensor) -> Any:

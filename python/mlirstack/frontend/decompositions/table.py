@@ -20,6 +20,7 @@ from mlirstack.frontend.decompositions.activations import add_activation_decompo
 from mlirstack.frontend.decompositions.attention import scaled_dot_product_attention
 from mlirstack.frontend.decompositions.bilinear import add_bilinear_decompositions
 from mlirstack.frontend.decompositions.bits import add_bit_decompositions
+from mlirstack.frontend.decompositions.complex_functions import add_complex_function_decompositions
 from mlirstack.frontend.decompositions.complex_numbers import add_complex_decompositions
 from mlirstack.frontend.decompositions.depthwise import add_depthwise_decompositions
 from mlirstack.frontend.decompositions.empty_tensors import add_empty_decompositions
@@ -98,6 +99,7 @@ def decomposition_table() -> dict[Any, Decomposition]:
     add_activation_decompositions(table)
     add_integer_decompositions(table)
     add_complex_decompositions(table)
+    add_complex_function_decompositions(table)
     add_indexing_decompositions(table)
     add_bit_decompositions(table)
     add_gradient_decompositions(table)
