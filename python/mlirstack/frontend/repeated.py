@@ -21,12 +21,13 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch._subclasses.functional_tensor import FunctionalTensorMode, dispatch_functionalize
 from torch.export import ExportedProgram
 from torch.export._trace import _ignore_backend_decomps
-from torch.export.exported_program import _override_composite_implicit_decomp, _split_decomp_table_to_cia_and_python_decomp
+from torch.export.exported_program import _split_decomp_table_to_cia_and_python_decomp
 from torch.fx._lazy_graph_module import _LazyGraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils import _pytree as pytree
 
+from mlirstack.frontend.composite import CompositeRules
 from mlirstack.frontend.decompositions.table import decomposition_table
 from mlirstack.frontend.graph import fake_mode, output_node, placeholders
 from mlirstack.frontend.quantized import quantized_decompositions
@@ -43,10 +44,10 @@ class Rules:
     table: Mapping[Any, Callable[..., Any]]
 
     @cached_property
-    def parts(self) -> tuple[dict[Any, Callable[..., Any]], dict[Any, Callable[..., Any]]]:
+    def parts(self) -> tuple[CompositeRules, dict[Any, Callable[..., Any]]]:
         """The rules of operators that torch itself would decompose, also those that are to stay whole; and all others."""
         composite, others = _split_decomp_table_to_cia_and_python_decomp(dict(self.table))
-        return composite, others
+        return CompositeRules(composite), others
 
 
 @cache
@@ -207,7 +208,7 @@ def _traced(kinds: Sequence[_Kind], mode: FakeTensorMode, rules: Rules) -> tuple
     with mode:
         examples = [tensor.example() for kind in kinds for tensor in kind.tensors]
         with (
-            _override_composite_implicit_decomp(composite),
+            composite.in_place(),
             _ignore_backend_decomps(),
             _compiling_state_context(),
             torch.no_grad(),
