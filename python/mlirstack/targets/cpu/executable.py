@@ -12,7 +12,7 @@ from mlirstack.frontend.program import ResultSpec, Signature
 from mlirstack.passes import abi
 from mlirstack.targets.base import Artifact, Executable
 from mlirstack.targets.cpu.loader import LLVMIR_FILE, OBJECT_FILE, EntryPoint, LoadedObject
-from mlirstack.targets.cpu.memref import Frame, Layout, adopt, dtype_of, plain, point, static_shape
+from mlirstack.targets.cpu.memref import Frame, Layout, Returned, dtype_of, plain, point, static_shape
 from mlirstack.targets.cpu.prepare import prepared
 
 _empty_like = torch.empty_like
@@ -137,11 +137,13 @@ class CpuExecutable(Executable):
     def _with_returned(self, frame: Frame, outs: list[torch.Tensor]) -> list[Any]:
         function = self._layout.function
         values: list[Any] = list(outs)
+        returned = Returned(frame.words)
         for word, value in zip(self._returned, function.returned, strict=True):
             if value.shape is None:
                 values.append(frame.scalar(word, value))
             else:
-                values.append(adopt(frame.words, word, value, self._results[len(values)]))
+                values.append(returned.adopt(word, value, self._results[len(values)]))
+        returned.close()
         return [values[i] for i in function.order]
 
     def _raise(self, frame: Frame) -> None:

@@ -72,21 +72,39 @@ def contiguous_strides(shape: Sequence[int]) -> list[int]:
     return strides
 
 
-def adopt(words: ctypes.Array[ctypes.c_int64], at: int, value: ValueAbi, dtype: torch.dtype) -> torch.Tensor:
-    """A tensor over a returned buffer, without a copy; the buffer is freed when the last view of it dies.
+class Returned:
+    """What one call returned, as tensors over its buffers, without a copy; a buffer is freed when the last view of it dies.
 
-    ``words[at:]`` is the descriptor of a fresh allocation with identity layout, as bufferization promises for results.
+    Every descriptor is of an allocation with identity layout that the caller owns, as bufferization promises for results;
+    but results that are views of one value may have one allocation in common.  The first of them gets it, the others a
+    copy: it is freed once, and a write to one result is not seen in another.
     """
-    assert value.shape is not None
-    allocated, aligned, offset = words[at : at + 3]
-    shape = list(words[at + 3 : at + 3 + len(value.shape)])
-    size = math.prod(shape) * dtype.itemsize
-    if size == 0:
-        _libc.free(allocated)
-        return torch.empty(shape, dtype=dtype)
-    buffer = (ctypes.c_char * size).from_address(aligned + offset * dtype.itemsize)
-    weakref.finalize(buffer, _libc.free, allocated).atexit = False
-    return torch.frombuffer(buffer, dtype=dtype).view(shape)
+
+    def __init__(self, words: ctypes.Array[ctypes.c_int64]) -> None:
+        self._words = words
+        self._owned: set[int] = set()
+        self._empty: set[int] = set()
+
+    def adopt(self, at: int, value: ValueAbi, dtype: torch.dtype) -> torch.Tensor:
+        """The tensor whose descriptor lies at word ``at``."""
+        assert value.shape is not None
+        allocated, aligned, offset = self._words[at : at + 3]
+        shape = list(self._words[at + 3 : at + 3 + len(value.shape)])
+        size = math.prod(shape) * dtype.itemsize
+        if size == 0:
+            self._empty.add(allocated)
+            return torch.empty(shape, dtype=dtype)
+        buffer = (ctypes.c_char * size).from_address(aligned + offset * dtype.itemsize)
+        if allocated in self._owned:
+            return torch.frombuffer(buffer, dtype=dtype).view(shape).clone()
+        self._owned.add(allocated)
+        weakref.finalize(buffer, _libc.free, allocated).atexit = False
+        return torch.frombuffer(buffer, dtype=dtype).view(shape)
+
+    def close(self) -> None:
+        """After the last result: frees what only results without elements have."""
+        for allocated in self._empty - self._owned:
+            _libc.free(allocated)
 
 
 @dataclass(frozen=True)

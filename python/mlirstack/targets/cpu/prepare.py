@@ -19,7 +19,7 @@ from mlirstack.frontend.parameters import ALIGNMENT, DTYPE_CODES, TensorSpec, cr
 from mlirstack.frontend.program import Signature
 from mlirstack.passes import abi
 from mlirstack.targets.cpu.loader import LoadedObject
-from mlirstack.targets.cpu.memref import Frame, Layout, adopt, dtype_of, plain, point, static_shape
+from mlirstack.targets.cpu.memref import Frame, Layout, Returned, dtype_of, plain, point, static_shape
 
 Parameters = Mapping[str, torch.Tensor]
 
@@ -80,11 +80,11 @@ def _run(
     for word, tensor in zip(layout.outs, outs, strict=True):
         point(frame, word, tensor)
     code.entry(abi.PREPARE)(frame.address)
-    returned = [
-        adopt(frame.words, word, value, dtype_of(value))
-        for word, value in zip(layout.returned, function.returned, strict=True)
-    ]
-    values = [*outs, *returned]
+    returned = Returned(frame.words)
+    values = [*outs]
+    for word, value in zip(layout.returned, function.returned, strict=True):
+        values.append(returned.adopt(word, value, dtype_of(value)))
+    returned.close()
     return [values[i] for i in function.order]
 
 
