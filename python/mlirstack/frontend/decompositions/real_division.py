@@ -2,7 +2,8 @@
 them, and quotients of integers by a real number.
 
 torch-mlir's conversions take both from the rounded quotient: a remainder of a large quotient is off, and one by infinity is
-NaN.  ``remainder`` has an exact operation on the linalg route, of which the others are made.
+NaN.  ``remainder`` has an exact operation on the linalg route, of which the others are made.  What becomes zero keeps
+the sign that it had.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ def add_real_division_decompositions(table: dict[Any, Decomposition]) -> None:
     """Extend ``table``; what stands there already is kept for integers and for other ways to round."""
     for op in (aten.div.Tensor, aten.div.Scalar):
         extend(table, op, _quotient_by_number)
+    extend(table, aten.trunc.default, _trunc)
     for op in (aten.fmod.Tensor, aten.fmod.Scalar):
         extend(table, op, _fmod)
     for op in (aten.div.Tensor_mode, aten.div.Scalar_mode):
@@ -58,7 +60,13 @@ def _fmod(x: Tensor, y: Any) -> Any:
 def _rest(x: Tensor, y: Tensor) -> Tensor:
     """The remainder with the sign of ``x``; of magnitudes both kinds of remainder are the same."""
     rest = torch.remainder(x.abs(), y.abs())
-    return torch.where(x < 0, -rest, rest)
+    # Of a negative zero: -0 - 0 is one again.
+    return torch.where(x > 0, rest, torch.where(x < 0, -rest, x - rest))
+
+
+def _trunc(x: Tensor) -> Any:
+    """Torch-mlir multiplies the sign, which is 0 of a negative zero."""
+    return torch.where(x < 0, torch.ceil(x), torch.floor(x)) if x.is_floating_point() else NotImplemented
 
 
 def _half_truncated(x: Tensor, y: Any, *, rounding_mode: str | None = None) -> Any:

@@ -1,12 +1,14 @@
-"""Decompositions of scans that would leave the range of numbers on the way.
+"""Decompositions of scans: running sums begin at zero, and none leaves the range of numbers on the way.
 
-Torch-mlir takes the logarithm of running sums of exponentials, which are infinite from 89 on in float32, and 0 below -104
-(torch-mlir 20261001).
+Torch-mlir begins a running sum with its first term, which eager adds to zero: a negative zero would stay one.  It takes the
+logarithm of running sums of exponentials, which are infinite from 89 on in float32, and 0 below -104, and has no scans of
+tensors without dimensions (torch-mlir 20261001).
 """
 
 from __future__ import annotations
 
 import math
+from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -21,6 +23,30 @@ aten = torch.ops.aten
 def add_scan_decompositions(table: dict[Any, Decomposition]) -> None:
     """Extend ``table``; what stands there already is kept for complex numbers and for dynamic sizes."""
     extend(table, aten.logcumsumexp.default, _logcumsumexp)
+    extend(table, aten.cumsum.default, _cumsum)
+    for op in (aten.cumsum.default, aten.cumprod.default):
+        extend(table, op, _of_one_number)
+
+
+# The running sum that a rule is about to write: the same operator on terms of which none is a negative zero.
+_begins_at_zero: ContextVar[bool] = ContextVar("_begins_at_zero", default=False)
+
+
+def _cumsum(x: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Any:
+    kind = dtype or x.dtype
+    if _begins_at_zero.get() or not (x.is_floating_point() and kind.is_floating_point):
+        return NotImplemented
+    token = _begins_at_zero.set(True)
+    try:
+        return aten.cumsum.default(x.to(kind) + 0.0, dim)
+    finally:
+        _begins_at_zero.reset(token)
+
+
+def _of_one_number(x: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Any:
+    if x.dim():
+        return NotImplemented
+    return x.to(dtype or (x.dtype if x.is_floating_point() or x.is_complex() else torch.int64), copy=True)
 
 
 def _logcumsumexp(x: Tensor, dim: int) -> Any:
