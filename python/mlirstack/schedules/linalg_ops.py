@@ -146,13 +146,30 @@ class LinalgOp:
     def has_vector_body(self) -> bool:
         """Can its body be computed on vectors: scalar arithmetic only, on element types of whole bytes?
 
-        Booleans are refused where they are stored: a tensor of i1 takes a byte an element, a vector of i1 a bit.
+        Booleans are refused where they are stored: a tensor of i1 takes a byte an element, a vector of i1 a bit.  So are
+        reductions that fold what no element is in: MLIR's vectorizer adds a number once for a whole vector.
         """
         if not self.static or 0 in self.sizes:
             return False
         if any(_bits(operand.element) % 8 or not _is_number(operand.element) for operand in self.operands):
             return False
-        return all(op.name.startswith(_SCALAR_DIALECTS) and _is_scalar(op) for op in self.body)
+        if not all(op.name.startswith(_SCALAR_DIALECTS) and _is_scalar(op) for op in self.body):
+            return False
+        return not self.reductions or self._folds_elements()
+
+    def _folds_elements(self) -> bool:
+        """Does each accumulator take up what is computed from elements of an input?"""
+        block = self.op.regions[0].blocks[0]
+        arguments = list(block.arguments)
+        elements = {argument for argument, operand in zip(arguments, self.inputs, strict=False) if operand.shape}
+        for op in self.body:
+            if elements.intersection(op.operands):
+                elements.update(op.results)
+        yielded = [value.owner for value in list(block.operations)[-1].operands]
+        return all(
+            isinstance(folded, (ir.Operation, ir.OpView)) and bool(elements.intersection(folded.operands))
+            for folded in yielded
+        )
 
 
 def _bits(element: Any) -> int:
