@@ -163,3 +163,56 @@ def test_subnormal_numbers_decide_nothing_where_a_target_takes_them_for_zero() -
     assert judge(expected, [flushed], flushes=True).decided == 0.5
     assert judge(expected, [flushed], flushes=True).ok
     assert not judge(expected, [wrong], flushes=True).ok
+
+
+def test_sums_of_many_terms_that_cancel_may_be_off_by_roundings_of_the_terms() -> None:
+    """4096 numbers near ±1 that add up to 1e-4: each of the twelve additions on the way may round; one of 1e-2 may not."""
+    terms = torch.linspace(0.5, 1.5, 2048, dtype=torch.float64).float().double()
+    values = InputSpec("x0", (4097,), "float32", literal=(*terms.tolist(), *(-terms).tolist(), 1e-4))
+    for op, options in (("mean", (("dims", (0,)), ("keep", False))), ("sum_all", ())):
+        expected = expect(GraphSpec((values,), (Call("v0", op, ("x0",), options),), ("v0",)))
+        size = expected.precise[0].item() / 1e-4
+        assert undecided(expected)[0].item()
+        assert judge(expected, [torch.tensor(1.2e-4 * size)]).ok
+    stable = InputSpec("x0", (4097,), "float32", literal=(*terms.tolist(), *terms.tolist(), 1e-4))
+    expected = expect(GraphSpec((stable,), (Call("v0", "sum_all", ("x0",)),), ("v0",)))
+    assert not undecided(expected)[0].item()
+    assert not judge(expected, [expected.eager[0] * (1.0 + 1e-4)]).ok
+
+
+def test_the_sign_of_a_zero_is_decided_where_eager_has_a_rule() -> None:
+    """A sum begins at zero, and one of negative zeros is positive; a product of matrices begins where it likes."""
+    zeros = InputSpec("x0", (2, 1), "float32", literal=(-0.0, -0.0))
+    others = InputSpec("x1", (1, 2), "float32", literal=(1.0, 1.0)), InputSpec("x2", (1,), "float32", literal=(-1.0,))
+    for call, decided in (
+        (Call("v0", "cumsum", ("x0",), (("dim", 0),)), True),
+        (Call("v0", "neg", ("x0",)), True),
+        (Call("v0", "matmul", ("x0", "x1")), False),
+        (Call("v0", "maximum", ("x0", "x0")), False),
+    ):
+        expected = expect(GraphSpec((zeros, *others), (call, Call("v1", "atan2", ("v0", "x2"))), ("v1",)))
+        assert undecided(expected)[0].any().item() is not decided
+        assert judge(expected, [-expected.eager[0]]).ok is not decided
+
+
+def test_what_is_left_out_gives_no_size_to_the_others() -> None:
+    """The cosine of 3e12 may be anything, and its remainder by -3e12 as large, beside which 1e7 is nothing."""
+    numbers = InputSpec("x0", (3,), "float32", literal=(-3.3e12, -1.0e7, 0.5))
+    calls = (Call("v0", "cos", ("x0",)), Call("v1", "remainder", ("v0", "x0")))
+    expected = expect(GraphSpec((numbers,), calls, ("v1",)))
+    assert undecided(expected)[0].tolist() == [True, True, False]
+    right = expected.eager[0]
+    assert judge(expected, [torch.where(right > 1.0, 0.5, right + torch.tensor([1e12, 1e7, 0.0]))]).ok
+    assert not judge(expected, [torch.tensor([right[0], right[1], torch.nan])]).ok
+
+
+def test_four_roundings_next_to_the_smallest_number_are_no_relative_error() -> None:
+    """The cube of 44.8 is infinite in float16, and not in float64: what is divided by it is 0, or 3.4 times the smallest
+    number."""
+    divisors = InputSpec("x0", (2,), "float16", literal=(44.78125, 44.78125))
+    values = InputSpec("x1", (3, 2), "float16", literal=(-0.25, 0.5, -0.02, 0.3, 0.02, -0.018))
+    calls = (Call("v0", "cube", ("x0",)), Call("v1", "div", ("x1", "v0")))
+    expected = expect(GraphSpec((values, divisors), calls, ("v1",)))
+    assert not expected.eager[0].any()
+    assert judge(expected, expected.eager).ok
+    assert judge(expected, [expected.precise[0].half()]).ok

@@ -23,6 +23,7 @@ from mlirstack.compare.accuracy import TOLERANCES, compare_leaf, smallest_spacin
 from mlirstack.frontend.half import accumulation
 from mlirstack.fuzz.operations import Rounding, evaluate, table
 from mlirstack.fuzz.spec import Call, GraphSpec
+from mlirstack.fuzz.sums import TERMS, ZEROS_OF_EITHER_SIGN
 from mlirstack.fuzz.values import is_inexact, tensor_of, widened
 
 _ROUNDINGS = 4.0  # by how many unit roundoffs operands and results are disturbed
@@ -99,11 +100,19 @@ def _reason(expected: Expected, index: int, got: Tensor, unstable: Tensor | None
         return f"{name} is {got.dtype}{list(got.shape)}, eager gives {eager.dtype}{list(eager.shape)}"
     if unstable is not None:
         got, precise = torch.where(unstable, eager, got), torch.where(unstable, eager.to(precise.dtype), precise)
+    if eager.is_floating_point():
+        near = (got.double() - precise).abs() <= _smallest_errors(narrow or eager.dtype)
+        got, precise = torch.where(near, eager, got), torch.where(near, eager.double(), precise)
     if narrow is not None and eager.is_floating_point():
         # A float32 that was computed from bfloat16 is known to bfloat16's precision.
         got, eager = got.to(narrow), eager.to(narrow)
     reason = compare_leaf(name, got, eager, precise).reason
     return None if reason is None else f"{name}: {reason}"
+
+
+def _smallest_errors(kind: torch.dtype) -> float:
+    """Four roundings of subnormal numbers, each half of what these are apart, whatever their relative error is."""
+    return _ROUNDINGS / 2 * smallest_spacing(kind)
 
 
 def undecided(expected: Expected, count: int = _FEW, *, flushes: bool = False) -> list[Tensor]:
@@ -121,9 +130,13 @@ def undecided(expected: Expected, count: int = _FEW, *, flushes: bool = False) -
     for name, own, precise, narrow in zip(
         spec.outputs, expected.eager, expected.precise, expected.narrowest, strict=True
     ):  # fmt: skip
-        mask = _apart(own, precise, own, narrow)
-        for environment in disturbed:
-            mask |= _apart(environment[name], precise, own, narrow)
+        answers = [own, *(environment[name] for environment in disturbed)]
+        mask, count = torch.zeros(own.shape, dtype=torch.bool), -1
+        # What is left out gives the others no size: without it, more of them may be apart.
+        while count != (count := int(mask.sum())):
+            decided = torch.where(mask, own.to(precise.dtype), precise)
+            for value in answers:
+                mask |= _apart(value, decided, own, narrow)
         masks.append(mask)
     return masks
 
@@ -141,7 +154,7 @@ def _apart(value: Tensor, precise: Tensor, eager: Tensor, narrow: torch.dtype | 
     # Of what eager has numbers for: others have no part in the comparison either.
     scale = b.abs() + torch.where(b.isfinite() & eager.isfinite(), b, 0.0).square().mean().sqrt()
     # An infinite scale would let every number be near to infinity.
-    allowed = TOLERANCES[kind].floor * scale + _ROUNDINGS * smallest_spacing(kind)
+    allowed = TOLERANCES[kind].floor * scale + _smallest_errors(kind)
     near = b.isfinite() & ((a - b).abs() <= allowed)
     return ~(near | (a == b) | (a.isnan() & b.isnan()))
 
@@ -207,10 +220,16 @@ def _evaluate_precisely(
         # To a narrower dtype and back is a rounding, which disturbing stands for.
         call = Call(call.name, call.op, call.operands, (("dtype", "float64"),))
     result = widened(evaluate(call, given))
+    if disturbance is None or not is_inexact(kind):
+        return result
     first = given[call.operands[0]]
-    if disturbance is not None and call.op in _PRODUCTS and is_inexact(kind):
+    if call.op in _PRODUCTS:
         result = torch.where(_depends_on_order(first, kind, _PRODUCTS[call.op], dict(call.options)["dim"]), math.nan, result)
-    return result if disturbance is None else _rounded(result, first, kind, rounding, disturbance)
+    if call.op in TERMS:
+        result = result + _errors_of_sum(call, given, result, kind, disturbance)
+    if call.op in ZEROS_OF_EITHER_SIGN and not result.is_complex():
+        result = torch.where(result == 0, disturbance.errors(result.shape) * 0.0, result)
+    return _rounded(result, first, kind, rounding, disturbance)
 
 
 def _flushed(value: Tensor, kind: torch.dtype) -> Tensor:
@@ -236,10 +255,28 @@ def _depends_on_order(factors: Tensor, kind: torch.dtype, added: Callable[..., T
     return (overflows & (small < 0)) | (underflows & (large > 0) & small.isfinite())
 
 
+def _errors_of_sum(
+    call: Call, given: Mapping[str, Tensor], result: Tensor, kind: torch.dtype, disturbance: _Disturbance
+) -> Tensor:
+    """Errors of sums that are taken in another order: relative to the sums of magnitudes, however much of these cancels.
+
+    Pairs of n terms, and pairs of their sums, may be off by ⌈log₂ n⌉ roundoffs (Higham, "Accuracy and Stability of Numerical
+    Algorithms", section 4.2); other orders make larger errors.
+    """
+    terms = TERMS[call.op]([given[name] for name in call.operands], result, dict(call.options))
+    steps = math.ceil(math.log2(terms)) if terms > 1 else 0
+    if not steps:
+        return torch.zeros_like(result)
+    magnitudes = evaluate(call, {name: value.abs() for name, value in given.items()})
+    # Next to infinity there is nothing to be off by.
+    sizes = torch.where(magnitudes.isfinite(), magnitudes, 0.0)
+    return torch.finfo(accumulation(kind)).eps / 2 * steps * disturbance.errors(result.shape) * sizes
+
+
 def _rounded(
     result: Tensor, operand: Tensor, kind: torch.dtype, rounding: Rounding, disturbance: _Disturbance
 ) -> Tensor:  # fmt: skip
-    if rounding == "exact" or not is_inexact(kind):
+    if rounding == "exact":
         return result
     if rounding == "cancelling":
         return _disturbed(result, kind, disturbance) + (_disturbed(operand, kind, disturbance) - operand)
