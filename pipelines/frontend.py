@@ -13,6 +13,7 @@ from mlirstack.frontend.import_fx import ImportFx
 from mlirstack.frontend.long_sums import LowerLongSums
 from mlirstack.frontend.narrow import NarrowConstants
 from mlirstack.frontend.onnx.importer import FinishOnnx
+from mlirstack.frontend.quotients import LowerQuotients
 from mlirstack.frontend.reshapes import LowerReshapes
 from mlirstack.frontend.roots import LowerRoots
 from mlirstack.frontend.unsigned_constants import FillUnsignedConstants
@@ -89,6 +90,8 @@ TOSA_TO_LINALG = Stage(
         # Square roots arrive as powers, which are others at minus infinity.
         LowerRoots(),
         Pass("convert-elementwise-to-linalg", on=FUNCTION),
+        # Quotients arrive as products with a reciprocal, which overflows where the divisor is subnormal.
+        LowerQuotients(),
         Pass("canonicalize"),
         Pass("tosa-infer-shapes", on=FUNCTION),
         # Linalg has no implicit broadcast of ranks.

@@ -65,6 +65,7 @@ STEPS: dict[str, str] = {
     "mlirstack-launches": "mlirstack.passes.cuda.launches:InlineLaunches",
     "mlirstack-merge-reductions": "mlirstack.passes.cuda.merge_reductions:MergeReductions",
     "mlirstack-lower-reshapes": "mlirstack.frontend.reshapes:LowerReshapes",
+    "mlirstack-lower-quotients": "mlirstack.frontend.quotients:LowerQuotients",
     "mlirstack-lower-roots": "mlirstack.frontend.roots:LowerRoots",
     "mlirstack-label-kernels": "mlirstack.passes.cuda.map_kernels:LabelKernels",
     "mlirstack-map-kernels": "mlirstack.passes.cuda.map_kernels:MapKernels",

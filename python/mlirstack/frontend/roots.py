@@ -25,7 +25,7 @@ class LowerRoots(PythonPass):
         for op in walk(module):
             if op.name != "tosa.pow" or op.operands[0].type != op.results[0].type:
                 continue
-            function = {0.5: "sqrt", -0.5: "rsqrt"}.get(_number(op.operands[1]) or 0.0)
+            function = {0.5: "sqrt", -0.5: "rsqrt"}.get(number_everywhere(op.operands[1]) or 0.0)
             if function is None:
                 continue
             with ir.InsertionPoint(op), op.location:
@@ -34,7 +34,7 @@ class LowerRoots(PythonPass):
             op.erase()
 
 
-def _number(value: Any) -> float | None:
+def number_everywhere(value: Any) -> float | None:
     """The one number that a constant holds everywhere; None where it is no such constant."""
     source = defining_op(value)
     while source is not None and source.name in ("tosa.reshape", "tosa.cast", "tosa.tile"):
