@@ -68,7 +68,13 @@ _BETTER_IN_LINALG: dict[Any, str] = {
 
 _LARGEST_RANGE = 2**18  # numbers; folding what is computed from a million takes minutes
 
-_CRASH_ON_COMPLEX = (aten.prod,)
+_WITHOUT_CONVERSION = ("float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu")  # torch-mlir has their types only
+
+# Operations, the dtypes of operands on which their conversion ends the process, and what these are.
+_CRASHES = (
+    ((aten.prod,), "complex", "complex numbers"),
+    ((aten.max_pool3d_with_indices,), "int64", "integers of 64 bits"),
+)
 
 
 @dataclass(frozen=True)
@@ -135,10 +141,17 @@ def choose_route(program: Program, requested: str = "auto") -> Route:
 def _refuse_crashes(name: str, graph: FxGraph) -> None:
     """Operations on which torch-mlir's conversion ends the process instead of failing."""
     ops = tuple(
-        UnsupportedOp(describe(node), "torch-mlir cannot lower it for complex numbers", node_source(node))
+        UnsupportedOp(describe(node), f"torch-mlir cannot lower it for {numbers}", node_source(node))
         for node in calls(graph.module)
-        if getattr(node.target, "overloadpacket", None) in _CRASH_ON_COMPLEX
-        and any(dtype.startswith("complex") for dtype in operand_dtypes(node))
+        for packets, kind, numbers in _CRASHES
+        if getattr(node.target, "overloadpacket", None) in packets
+        and any(dtype.startswith(kind) for dtype in operand_dtypes(node))
+    )
+    ops += tuple(
+        UnsupportedOp(describe(node), f"there is no conversion to or from {dtype}", node_source(node))
+        for node in calls(graph.module)
+        for dtype in dict.fromkeys(dtype_name(tensor.dtype) for tensor in node_tensors(node))
+        if dtype in _WITHOUT_CONVERSION
     )
     if ops:
         raise UnsupportedError(f"{name}: {len(ops)} operation(s) cannot be lowered", ops)
@@ -185,7 +198,7 @@ def _graph_objections(graph: FxGraph) -> Iterator[Objection]:
                 yield Objection(
                     what, f"TOSA would hold {count} numbers as a constant, and fold what is computed from them", source
                 )
-        for reason in (_float64_is_rounded(node), _product_with_zero(node), _real_remainder(node)):
+        for reason in (_float64_is_rounded(node), _product_with_zero(node), _real_remainder(node), _lost_reciprocal(node)):
             if reason is not None:
                 yield Objection(what, reason, source)
         for tensor in node_tensors(node):
@@ -224,12 +237,27 @@ def _real_remainder(node: fx.Node) -> str | None:
     return "TOSA would take the remainder of real numbers from their rounded quotient"
 
 
-def _is_zero(value: Any) -> bool:
-    """Whether a number, or what makes a tensor of one number, is zero."""
+def _lost_reciprocal(node: fx.Node) -> str | None:
+    """Why a quotient would be lost with the reciprocal of its divisor, or None."""
+    if getattr(node.target, "overloadpacket", None) is not aten.div:
+        return None
+    divisor = _filled(node.args[1])
+    if divisor is None or divisor == 0 or math.isnan(divisor) or 2.0**-126 <= abs(divisor) <= 2.0**126:
+        return None
+    return f"TOSA would multiply by the reciprocal of {divisor}"
+
+
+def _filled(value: Any) -> float | None:
+    """A number, or the one that makes a tensor; None where it is neither."""
     if isinstance(value, fx.Node):
         is_filled = getattr(value.target, "overloadpacket", None) in (aten.full, aten.full_like, aten.scalar_tensor)
-        return is_filled and any(_is_zero(number) for number in value.args if not isinstance(number, fx.Node))
-    return isinstance(value, (int, float)) and value == 0
+        value = value.args[-1] if is_filled else None
+    return value if isinstance(value, (int, float)) else None
+
+
+def _is_zero(value: Any) -> bool:
+    """Whether a number, or what makes a tensor of one number, is zero."""
+    return _filled(value) == 0
 
 
 def _is_float32(number: float) -> bool:

@@ -25,11 +25,14 @@ def add_indexing_decompositions(table: dict[Any, Decomposition]) -> None:
     """Extend ``table``; what stands there already is kept for integer indices."""
     extend(table, aten.index_put.default, _index_put)
     table[aten.take.default] = _take
+    extend(table, aten.diagonal.default, _diagonal)
     for op in _SCATTERS:
         extend(table, op, functools.partial(_counted_from_the_front, op))
 
 
 def _index_put(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False) -> Any:
+    if accumulate and x.dtype == torch.bool:  # one bit of an addition would be the exclusive disjunction
+        return aten.index_put.default(x.to(torch.int32), indices, values.to(torch.int32), True).to(torch.bool)
     if len(indices) == 1 and indices[0] is not None and indices[0].dtype == torch.bool:
         return _masked_put(x, indices[0], values, accumulate)
     count = _count_of_places(indices)
@@ -41,6 +44,22 @@ def _index_put(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accu
 def _take(x: Tensor, index: Tensor) -> Tensor:
     """Elements of ``x`` by their number; torch's own decomposition reads a single number as a Python integer."""
     return x.reshape(-1)[index.reshape(-1)].reshape(index.shape)
+
+
+def _diagonal(x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
+    """Every so many elements of a matrix that is laid out flat; torch-mlir adds up rows times zero and one, and with them
+    every NaN and infinity beside it."""
+    rows, columns = x.shape[dim1], x.shape[dim2]
+    if not isinstance(rows, int) or not isinstance(columns, int):
+        return NotImplemented
+    length = min(rows, columns - offset) if offset >= 0 else min(rows + offset, columns)
+    if length <= 0:
+        return NotImplemented
+    axes = [dim1 % x.dim(), dim2 % x.dim()]
+    others = [axis for axis in range(x.dim()) if axis not in axes]
+    flat = x.permute([*others, *axes]).flatten(-2)
+    first = offset if offset >= 0 else -offset * columns
+    return flat.index_select(-1, torch.arange(length) * (columns + 1) + first)
 
 
 def _counted_from_the_front(op: Any, x: Tensor, dim: int, *args: Any, **kwargs: Any) -> Any:

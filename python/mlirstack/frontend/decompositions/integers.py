@@ -37,6 +37,8 @@ _BITWISE = (
     (aten.__lshift__.Scalar, aten.bitwise_left_shift.Tensor),
     (aten.__rshift__.Scalar, aten.bitwise_right_shift.Tensor),
 )
+_SUMS = (aten.sum.default, aten.sum.dim_IntList, aten.cumsum.default)
+_PRODUCTS = (aten.prod.default, aten.prod.dim_int, aten.cumprod.default)
 MAX_EXPONENT = 64  # of an integer power that is written out as multiplications
 
 
@@ -56,6 +58,8 @@ def add_integer_decompositions(table: dict[Any, Decomposition]) -> None:
     extend(table, aten.addcmul.default, _addcmul)
     extend(table, aten.add.Tensor, _sum_of_truths)
     extend(table, aten.neg.default, _integer_neg)
+    for op in (*_SUMS, *_PRODUCTS):
+        extend(table, op, functools.partial(_accumulated, op))
     for op in (aten.arange.start_step, aten.full.default, aten.full_like.default):
         extend(table, op, functools.partial(_made_as_int64, op))
     for op in (aten.any.default, aten.any.dim):
@@ -90,6 +94,21 @@ def _wide(value: Any, dtype: torch.dtype) -> Any:
         return value
     least = torch.iinfo(dtype).min
     return (value - least) % 256 + least
+
+
+def _accumulated(op: Any, x: Tensor, *args: Any, dtype: torch.dtype | None = None) -> Any:
+    """Sums and products of integers in the dtype of the result, int64 if none is given; bytes in int32, and cut back.
+
+    The conversion to TOSA would accumulate in the dtype of ``x``.
+    """
+    if x.is_floating_point() or x.is_complex():
+        return NotImplemented
+    wanted = dtype or torch.int64
+    wide = torch.int32 if wanted in _BYTES else wanted
+    if wanted == torch.bool or (x.dtype == wide and dtype in (None, wide)):
+        return NotImplemented
+    result = op(x.to(wanted).to(wide), *args, dtype=wide)
+    return result if wide == wanted else result.to(wanted)
 
 
 def _integer_neg(x: Tensor) -> Any:

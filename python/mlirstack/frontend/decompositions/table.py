@@ -33,15 +33,19 @@ from mlirstack.frontend.decompositions.indexing import add_indexing_decompositio
 from mlirstack.frontend.decompositions.integers import add_integer_decompositions
 from mlirstack.frontend.decompositions.norms import add_norm_decompositions
 from mlirstack.frontend.decompositions.ordering import add_ordering_decompositions
+from mlirstack.frontend.decompositions.integer_windows import add_integer_window_decompositions
 from mlirstack.frontend.decompositions.padding import add_padding_decompositions
 from mlirstack.frontend.decompositions.prims import add_prim_decompositions
 from mlirstack.frontend.decompositions.real_division import add_real_division_decompositions
 from mlirstack.frontend.decompositions.recurrent import mend_lstm_layers
+from mlirstack.frontend.decompositions.pairs import add_pair_decompositions
 from mlirstack.frontend.decompositions.scalar_operands import add_scalar_operand_decompositions
 from mlirstack.frontend.decompositions.scans import add_scan_decompositions
 from mlirstack.frontend.decompositions.transposed import add_transposed_decompositions
 from mlirstack.frontend.decompositions.truths import add_truth_decompositions
 from mlirstack.frontend.decompositions.unsigned import add_unsigned_decompositions, compared_with
+from mlirstack.frontend.decompositions.selection import add_selection_decompositions
+from mlirstack.frontend.decompositions.special_functions import add_special_function_decompositions
 from mlirstack.frontend.decompositions.window_gradients import add_window_gradient_decompositions
 from mlirstack.frontend.devices import with_constants_in_place
 from mlirstack.frontend.half import HALF, accumulation
@@ -115,6 +119,10 @@ def decomposition_table() -> dict[Any, Decomposition]:
     add_prim_decompositions(table)
     add_real_division_decompositions(table)
     add_bilinear_decompositions(table)
+    add_integer_window_decompositions(table)
+    add_pair_decompositions(table)
+    add_selection_decompositions(table)
+    add_special_function_decompositions(table)
     add_unsigned_decompositions(table)
     add_window_gradient_decompositions(table)
     add_truth_decompositions(table)

@@ -19,6 +19,7 @@ _ORDERED = (
     aten.maximum.default, aten.minimum.default, aten.fmax.default, aten.fmin.default,
     aten.max.default, aten.min.default, aten.max.dim, aten.min.dim, aten.amax.default, aten.amin.default,
     aten.aminmax.default, aten.sort.default, aten.sort.stable, aten.topk.default, aten.scatter_reduce.two,
+    aten.scatter_add.default,
 )  # fmt: skip
 
 

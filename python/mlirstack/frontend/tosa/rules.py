@@ -50,8 +50,9 @@ def _log1p(used: frozenset[int], x: Tensor) -> Tensor:
     wide = _real(x)
     total = wide + 1.0
     left = total - 1.0
-    usual = torch.log(total) * (wide / left)
-    return torch.where(left == 0, wide, torch.where(wide == math.inf, wide, usual)).to(_result(x))
+    # Beyond 1 / eps nothing was left over, and the quotient of large numbers, by a reciprocal here, may be 0.
+    ratio = torch.where(wide < 2.0**60, wide / left, 1.0)
+    return torch.where(left == 0, wide, torch.log(total) * ratio).to(_result(x))
 
 
 def _expm1(used: frozenset[int], x: Tensor) -> Tensor:
