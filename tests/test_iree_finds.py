@@ -56,6 +56,11 @@ def test_others_may_read_all_of_what_an_op_reads_with_steps() -> None:
         "transposed": lambda x, i: x[i, i].transpose(2, 0).contiguous(),
         "windows": lambda x, i: x.relu().unfold(-1, 3, 2) + 1,
         "whole": lambda x, i: x.relu(),
+        "behind another": lambda x, i: (3.0 * i[0] - x).unfold(1, 1, 2),
+        "what that reads": lambda x, i: (-x)[2:4],
+        "what that reads is read": lambda x, i: ((-x) + 2.5).unfold(-3, 1, 2),
+        "pooled at single positions": lambda x, i: F.max_pool1d(x[:, i].flatten(0, 1), 1, 2).isnan(),
+        "picked": lambda x, i: x[:, i].flatten(0, 1),
     }
     generator = torch.Generator().manual_seed(0)
     x, places = torch.randn(5, 7, 5, 13, generator=generator), torch.randint(5, (5,), generator=generator)
@@ -73,6 +78,9 @@ def test_elements_are_picked_from_slices_and_from_constants() -> None:
         "behind padding": lambda x, i: F.pad(x, (0, 1))[:, :, :1].flip(1),
         "computed": lambda x, i: (x + 1).relu()[:, :, 0].flip(0),
         "place that is constant": lambda x, i: x[0, 0, :1].scatter(0, i[:1] % 1, 1.0),
+        "pooled at one position": lambda x, i: F.max_pool1d(x, 1, 9)[i],
+        "pooled at single positions": lambda x, i: F.avg_pool1d(x, 1, 2)[:, i],
+        "computed from a column": lambda x, i: x[:, :, 1].abs()[i],
         "one pixel": lambda x, i: F.interpolate(x[None], size=(1, 1))[:, i],
         "transposed convolution": lambda x, i: F.conv_transpose2d(
             x[None, :2], x[:2, None, :3, :1], stride=(1, 3), dilation=(1, 2), groups=2
@@ -167,6 +175,35 @@ def test_a_mask_may_have_one_column() -> None:
     generator = torch.Generator().manual_seed(0)
     q, k = torch.randn(2, 6, 9, generator=generator), torch.randn(2, 2, 9, generator=generator)
     assert_as_eager(programs, q, k, target="iree-cpu")
+
+
+def _in_range(x: Tensor, y: Tensor) -> Tensor:
+    largest = torch.maximum(x, x)
+    return torch.maximum(x * (largest - y), torch.remainder(y, largest))
+
+
+def test_scalars_are_checked() -> None:
+    """IREE fused the check with what else is computed there, and mistook one result for another."""
+    programs = {
+        "remainder": _in_range,
+        "floored": lambda x, y: torch.div(y, x, rounding_mode="floor") + x,
+        "both": lambda x, y: (y // x + x % y).to(torch.int16),
+    }
+    assert_as_eager(programs, torch.tensor(7, dtype=torch.uint8), torch.tensor(17, dtype=torch.uint8), target="iree-cpu")
+
+
+def test_truth_values_may_turn_out_to_be_the_same() -> None:
+    """IREE found it too late, and refused its own code."""
+    programs = {
+        "twice itself": lambda x, y: (x * x) & (x | x * x),
+        "or": lambda x, y: (x | (x * x)) & (x | (x * x)),
+        "other comparisons": lambda x, y: ((y < 0.0) | (y > 0.0)) & ~(y == 1.0),
+        "transposed": lambda x, y: (x & x.mT) | (x.mT & x.mT),
+        "row": lambda x, y: (x & x[:, :1]) ^ (x[:, :1] & x[:, :1]),
+    }
+    generator = torch.Generator().manual_seed(0)
+    x, y = torch.rand(9, 16, 16, generator=generator) < 0.4, torch.randint(-1, 2, (9, 16, 16), generator=generator) * 1.0
+    assert_as_eager(programs, x, y, target="iree-cpu")
 
 
 class Accumulated(nn.Module):

@@ -1,7 +1,8 @@
 """Decompositions for operands without dimensions, whose dtype may be wider than the result's: they are cut to it first.
 
 Eager computes in the dtype of the operands that have dimensions: an int8 is compared with 300 as with 44.  Torch-mlir
-computes in the widest dtype, or ends the process where a shift's is not that of its result (torch-mlir 20261001).
+computes in the widest dtype, or ends the process where a shift's or bit operation's is not that of its result (torch-mlir
+20261001).
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ _COMPARISONS = (
 # Sums and products need none of it: their lower bits are the same, and real numbers differ by a rounding.
 _ARITHMETIC = (
     aten.clamp.Tensor, aten.div.Tensor_mode, aten.floor_divide.default, aten.remainder.Tensor, aten.fmod.Tensor,
-    aten.pow.Tensor_Tensor, aten.bitwise_left_shift.Tensor, aten.bitwise_right_shift.Tensor,
+    aten.pow.Tensor_Tensor, aten.bitwise_left_shift.Tensor, aten.bitwise_right_shift.Tensor, aten.bitwise_and.Tensor,
+    aten.bitwise_or.Tensor, aten.bitwise_xor.Tensor,
 )  # fmt: skip
 
 

@@ -12,7 +12,8 @@ from typing import Any
 from mlirstack.bindings import ir
 from mlirstack.ir.ops import walk
 from mlirstack.passes.functions import defining_op
-from mlirstack.passes.iree.readings import hold
+from mlirstack.passes.iree.readings import hold, is_elementwise
+from mlirstack.schedules.linalg_ops import linalg_op
 
 # What moves no element, or is computed together with the gather where it moves none.
 _VIEWS = frozenset({"tensor.collapse_shape", "tensor.expand_shape", "tensor.cast", "linalg.transpose"})
@@ -40,13 +41,27 @@ def _gathered(op: Any) -> list[Any]:
 
 
 def _is_slice_with_steps(value: Any) -> bool:
-    op = defining_op(value)
-    while op is not None and op.name in _VIEWS:
-        op = defining_op(op.operands[0])
-    if op is None:
-        return False
-    # IREE makes a slice of a gather whose places are known.
-    return _has_steps(op) if op.name == "tensor.extract_slice" else bool(_gathered(op))
+    """Is it, or may IREE make of it, a slice with steps?"""
+    queue, seen = [value], {value}
+    while queue:
+        op = defining_op(queue.pop())
+        if op is None:
+            continue
+        found = linalg_op(op)
+        # IREE makes a slice of a gather whose places are known.
+        if _gathered(op) or (op.name == "tensor.extract_slice" and _has_steps(op)):
+            return True
+        if op.name in _VIEWS:
+            read = [op.operands[0]]
+        elif found is not None and is_elementwise(found):  # nothing is left of one that gives what it reads
+            if any(operand.windows for operand in found.inputs):
+                return True
+            read = [operand.value for operand in found.inputs]
+        else:
+            continue
+        queue += [source for source in read if source not in seen]
+        seen.update(read)
+    return False
 
 
 def _has_steps(slicing: Any) -> bool:

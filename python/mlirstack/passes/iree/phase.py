@@ -22,11 +22,13 @@ from mlirstack.passes.iree.arguments import (
 from mlirstack.passes.iree.compiler import ENCODER_FILE, PHASES, CompilerRun, linked_files, run_compiler, source_of
 from mlirstack.passes.iree.constants import hold_constant_addends
 from mlirstack.passes.iree.destinations import own_written_values
+from mlirstack.passes.iree.equal_truths import merge_equal_truths
 from mlirstack.passes.iree.gathers import hold_gathered_values
 from mlirstack.passes.iree.late_checks import checks_to_results
 from mlirstack.passes.iree.packed import PackedModule, strings_of
 from mlirstack.passes.iree.readings import hold_shared_results
 from mlirstack.passes.iree.results import pass_results
+from mlirstack.passes.iree.scalars import hold_checked_scalars
 from mlirstack.passes.iree.scatters import write_slices_in_order
 from mlirstack.passes.iree.sorts import hold_sorted_values
 from mlirstack.passes.iree.targets import BACKENDS, CPU, architecture_flags, check_architecture, device_attribute
@@ -120,12 +122,14 @@ class IreePhase(Translation):
         if self.fenced:
             checks_to_results(module)
             pass_results(module)
+        merge_equal_truths(module)
         truths_as_bytes(module)
         own_written_values(module)
         hold_shared_results(module)
         hold_gathered_values(module)
         hold_constant_addends(module)
         hold_sorted_values(module)
+        hold_checked_scalars(module)
         write_slices_in_order(module)
         describe_device(module, device_attribute(self.backend, self.arch))
         return module_bytecode(module)

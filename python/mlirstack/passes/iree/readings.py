@@ -4,8 +4,8 @@ IREE 3.13 puts a reduction and the elementwise op behind it into one dispatch wh
 the tiles of both.  A second reading, of the result transposed for one, then finds only what its own tile has computed:
 pairwise distances, and sums of a softmax with its transpose, came out wrong.
 
-It also fuses an elementwise op into one that reads every other element of its result, and then computes no more of the
-result for whoever else reads it.
+It also fuses elementwise ops into one that reads every other element of what they give, a pooling at single positions among
+these, and then computes no more of their results for whoever else reads one.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _Reading = tuple[str, ...]  # for each dimension of a value the index that an op
 
 def hold_shared_results(module: Any) -> None:
     """Before: ``linalg`` on tensors.  After: a value behind a reduction that an op reads in several ways, be it through
-    elementwise ops and reshapes, passes a barrier, as does one that is read with steps and in another way; IREE fuses
-    nothing across::
+    elementwise ops and reshapes, passes a barrier, as does one that is read with steps, be it through such ops, and in
+    another way; IREE fuses nothing across::
 
         %y = reduce %x                      →    %y = reduce %x
         generic ins(%y, %y) (d0), (d1)           %z = util.optimization_barrier %y
@@ -106,7 +106,7 @@ def _shared(ops: Sequence[Any]) -> list[Any]:
         found = linalg_op(op)
         if found is not None:
             again = list(_read_in_several_ways(found, place, behind))
-            held |= dict.fromkeys((*again, *(value for value in _read_with_steps(found) if value in place)))
+            held |= dict.fromkeys((*again, *_read_with_steps(found, place)))
             behind.difference_update(again)
         reduces = found is not None and bool(found.reductions)
         is_fused = found is not None or op.name in RESHAPES
@@ -115,11 +115,34 @@ def _shared(ops: Sequence[Any]) -> list[Any]:
     return list(held)
 
 
-def _read_with_steps(found: LinalgOp) -> Iterator[Any]:
-    """What an elementwise op reads by a multiple of a loop, or by a sum of some, and others read as well."""
-    for operand in found.inputs:
-        if not found.reductions and operand.windows and len(list(operand.value.uses)) > 1:
-            yield operand.value
+def _read_with_steps(found: LinalgOp, place: dict[Any, int]) -> Iterator[Any]:
+    """What an elementwise op reads by a multiple of a loop, or by a sum of some, and others read as well; of what is
+    computed for it alone, what that is computed from."""
+    if not is_elementwise(found):
+        return
+    queue = [operand.value for operand in found.inputs if operand.windows]
+    while queue:
+        value = queue.pop()
+        if value not in place or not _has_dimensions(value.type):
+            continue
+        if sum(use.owner.name != "tensor.dim" for use in value.uses) > 1:
+            yield value
+            continue
+        op = value.owner.operation
+        producer = linalg_op(op)
+        if op.name in RESHAPES:
+            queue.append(op.operands[0])
+        elif producer is not None and is_elementwise(producer):
+            queue += [operand.value for operand in producer.inputs]
+
+
+def _has_dimensions(kind: Any) -> bool:
+    return isinstance(kind, ir.RankedTensorType) and kind.rank > 0
+
+
+def is_elementwise(found: LinalgOp) -> bool:
+    """Does it reduce nothing but dimensions of size 1, which IREE drops?"""
+    return all(found.sizes[loop] == 1 for loop in found.reductions)
 
 
 def _read_in_several_ways(found: LinalgOp, place: dict[Any, int], behind: set[Any]) -> Iterator[Any]:
