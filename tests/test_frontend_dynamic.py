@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 import torch
 from torch import nn
@@ -67,6 +69,59 @@ def test_a_dimension_inside_a_nested_input():
         dynamic_shapes={"pair": [{0: batch}, None], "extra": {"k": {0: batch}}},
     )
     assert [a.shape for a in program.signature.arguments] == [("batch", 2), (2,), ("batch", 2)]
+
+
+@dataclasses.dataclass
+class Sides:
+    left: torch.Tensor
+    right: torch.Tensor | None = None
+
+
+torch.export.register_dataclass(Sides)
+
+
+class Gathered(nn.Module):
+    """Inputs of every kind of parameter."""
+
+    def forward(self, first, *others, sides, **named):
+        return first + sum(others) + sides.left + named["last"]
+
+
+def test_dimensions_of_any_kind_of_parameter_have_their_names_and_ranges():
+    batch = Dim("batch", min=1, max=9)
+    one = torch.randn(1, 2)  # of all of them: an example of size one is no contradiction
+    program = export(
+        Gathered(),
+        (one, torch.randn(2), one.clone(), one.clone()),
+        {"sides": Sides(one.clone()), "last": one.clone()},
+        dynamic_shapes=({0: batch}, (None, {0: batch}, {0: batch}), [{0: batch}], {"last": {0: batch}}),
+    )
+    rows = [a.shape for a in program.signature.arguments]
+    assert rows == [("batch", 2), (2,), ("batch", 2), ("batch", 2), ("batch", 2), ("batch", 2)]
+    assert program.signature.dynamic == {"batch": (1, 9)}
+
+
+def test_a_dimension_that_is_said_to_stay_does():
+    shapes = ({0: Dim("batch", max=9), 1: Dim.STATIC},)
+    program = export(nn.Linear(1, 3), (torch.randn(4, 1),), dynamic_shapes=shapes)
+    assert program.signature.arguments[-1].shape == ("batch", 1)
+
+
+def test_shapes_are_told_by_the_tensors_themselves_or_by_more_examples():
+    x, y = torch.randn(3, 2), torch.randn(4, 2)
+    marked = torch.export.ShapesCollection()
+    marked[x] = {0: Dim("few", max=9)}
+    examples = torch.export.AdditionalInputs()
+    examples.add((torch.randn(5, 2), torch.randn(4, 2)))
+    for shapes, name in ((marked, "few"), (examples, "x_0")):
+        program = export(Doubled(), (x, y), dynamic_shapes=shapes)
+        assert [a.shape for a in program.signature.arguments] == [(name, 2), (4, 2)]
+
+
+@pytest.mark.parametrize("axis", [2, -1])
+def test_a_dimension_that_an_input_does_not_have_is_refused(axis):
+    with pytest.raises(UsageError, match=f"dimension {axis} of input 1, which has 2"):
+        export(Doubled(), (torch.randn(3, 2), torch.randn(3, 2)), dynamic_shapes={"x": None, "y": {axis: Dim("n")}})
 
 
 def test_a_size_that_depends_on_data_is_named_too():

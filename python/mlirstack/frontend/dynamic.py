@@ -14,8 +14,10 @@ from typing import Any
 import sympy  # type: ignore[import-untyped]
 import torch
 from torch import nn
+from torch.export import AdditionalInputs, ShapesCollection
 from torch.utils import _pytree as pytree
 
+from mlirstack.errors import UsageError
 from mlirstack.frontend.program import Dim
 
 AxisSpec = Mapping[int, Any]  # of one tensor: axis -> torch.export Dim, hint, int or None
@@ -83,40 +85,72 @@ def _bound(value: Any) -> int | None:
     return int(value) if abs(int(value)) < 2**62 else None
 
 
+def plain_shapes(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], shapes: Any) -> Any:
+    """``shapes`` written out, where it is a collection of torch.export's that knows tensors or further examples."""
+    if isinstance(shapes, (ShapesCollection, AdditionalInputs)):
+        return shapes.dynamic_shapes(model, args, dict(kwargs))
+    return shapes
+
+
 def leaf_axes(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], shapes: Any) -> list[AxisSpec]:
-    """``shapes`` (torch.export's ``dynamic_shapes``) spread over the leaves of ``(args, kwargs)``, one entry a leaf."""
-    if isinstance(shapes, Mapping):
-        names = list(inspect.signature(model.forward).parameters.values())
-        positional: list[Any] = []
-        for position in range(len(args)):
-            parameter = names[min(position, len(names) - 1)] if names else None
-            if parameter is not None and parameter.kind is parameter.VAR_POSITIONAL:
-                rest = shapes.get(parameter.name) or [None] * (len(args) - position)
-                positional += rest
-                break
-            positional.append(shapes.get(parameter.name) if parameter is not None else None)
-        by_name = shapes
-    else:
-        positional = list(shapes or ())
-        by_name = {}
-    positional += [None] * (len(args) - len(positional))
+    """``shapes`` (torch.export's ``dynamic_shapes``) spread over the leaves of ``(args, kwargs)``, one entry a leaf.
+
+    What stands in ``*args`` and ``**kwargs`` of ``forward`` has one entry together, as torch.export has it.  A shape that
+    does not fit its input is left to torch.export to refuse; an axis that the input does not have is a UsageError.
+    """
+    try:
+        bound = inspect.signature(model.forward).bind(*args, **kwargs)
+    except TypeError:  # torch.export says what is wrong with the call
+        return [{}] * len(pytree.tree_leaves((args, kwargs)))
+    by_name = shapes if isinstance(shapes, Mapping) else dict(zip(bound.arguments, shapes or (), strict=False))
+    parameters = bound.signature.parameters
+    positional: list[Any] = []
+    rest: Any = None
+    for parameter in parameters.values():
+        spec = by_name.get(parameter.name)
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            several = list(spec) if isinstance(spec, (list, tuple)) else []
+            positional += [*several, *[None] * len(args)][: len(args) - len(positional)]
+        elif parameter.kind is parameter.VAR_KEYWORD:
+            rest = spec
+        elif len(positional) < len(args):
+            positional.append(spec)
     found: list[AxisSpec] = []
-    for value, spec in zip(args, positional, strict=False):
-        found += _spread(value, spec)
+    for index, (value, spec) in enumerate(zip(args, positional, strict=True)):
+        found += _spread(value, spec, f"input {index}")
     for key, value in kwargs.items():
-        found += _spread(value, by_name.get(key))
+        inner = rest.get(key) if isinstance(rest, Mapping) else None
+        found += _spread(value, by_name.get(key, inner), f"input '{key}'")
     return found
 
 
-def _spread(value: Any, spec: Any) -> list[AxisSpec]:
-    if isinstance(value, torch.Tensor) and spec is not None:
-        axes = spec.items() if isinstance(spec, Mapping) else enumerate(spec)
-        return [{axis: dim for axis, dim in axes if dim is not None and not isinstance(dim, int)}]
-    if spec is None or not isinstance(value, (list, tuple, dict)):
+def _spread(value: Any, spec: Any, where: str) -> list[AxisSpec]:
+    if isinstance(value, torch.Tensor) and isinstance(spec, (Mapping, list, tuple)):
+        axes = dict(spec.items() if isinstance(spec, Mapping) else enumerate(spec))
+        for axis in axes:
+            if isinstance(axis, int) and not 0 <= axis < value.dim():
+                raise UsageError(
+                    f"dynamic_shapes: dimension {axis} of {where}, which has {value.dim()}",
+                    hint="dimensions are counted from 0; what is given to *args of forward stands in a tuple of its own",
+                )
+        return [{axis: dim for axis, dim in axes.items() if _may_vary(dim)}]
+    children = _children(value)
+    if spec is None or children is None:
         return [{}] * len(pytree.tree_leaves(value))
-    children = value.items() if isinstance(value, dict) else enumerate(value)
-    lookup = spec if isinstance(spec, Mapping) else dict(enumerate(spec))
-    return [axes for key, child in children for axes in _spread(child, lookup.get(key))]
+    lookup = spec if isinstance(spec, Mapping) else dict(enumerate(_children(spec) or ()))
+    keys = list(value) if isinstance(value, dict) else range(len(children))
+    pairs = zip(keys, children, strict=True)
+    return [axes for key, child in pairs for axes in _spread(child, lookup.get(key), f"{where}[{key!r}]")]
+
+
+def _may_vary(dim: Any) -> bool:
+    return dim is not None and not isinstance(dim, int) and dim != torch.export.Dim.STATIC
+
+
+def _children(value: Any) -> list[Any] | None:
+    """What a container holds, as torch flattens it; None where it is none."""
+    node = pytree.SUPPORTED_NODES.get(pytree._get_node_type(value))
+    return list(node.flatten_fn(value)[0]) if node is not None else None
 
 
 def tile_small_axes(leaves: Sequence[Any], axes: Sequence[AxisSpec]) -> list[Any]:

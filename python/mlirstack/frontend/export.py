@@ -7,7 +7,6 @@ that are returned twice or passed through, constants, mutations, names of dynami
 from __future__ import annotations
 
 import logging
-import traceback
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -20,14 +19,16 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind, InputSpec, OutputKind, OutputSpec, SymIntArgument
 from torch.utils import _pytree as pytree
 
-from mlirstack.errors import SourceLine, UnsupportedError, UnsupportedOp, UsageError
+from mlirstack.errors import UnsupportedError, UsageError
 from mlirstack.frontend import program as contract
 from mlirstack.frontend import trees
+from mlirstack.frontend.assumed import Assumptions
+from mlirstack.frontend.capture_errors import capture_error
 from mlirstack.frontend.containers import register_containers
 from mlirstack.frontend.decompositions.empty_tensors import rewrite_empty_tensors
 from mlirstack.frontend.decompositions.prims import rewrite_prim_views
 from mlirstack.frontend.decompositions.uniform import rewrite_uniform_constants
-from mlirstack.frontend.dynamic import AxisSpec, DimensionNames, leaf_axes, tile_small_axes
+from mlirstack.frontend.dynamic import AxisSpec, DimensionNames, leaf_axes, plain_shapes, tile_small_axes
 from mlirstack.frontend.dynamic_views import rewrite_dynamic_views
 from mlirstack.frontend.graph import FxGraph, dtype_name, node_source, output_node, placeholders
 from mlirstack.frontend.layouts import give_as_stored, order_of, take_as_stored
@@ -83,6 +84,7 @@ def export(
         # Before decompositions, some of which divide by sizes; those that cut operands into pieces leave more for later.
         rewrite_empty_tensors(exported.graph_module)
         drawn = random_ops(exported.graph_module)
+        assumptions = Assumptions(exported)
         try:
             if allow_random:
                 decomposed = exported.run_decompositions(dict(rules().table) | Generator().decompositions())
@@ -90,7 +92,8 @@ def export(
                 decomposed = decompose(exported, rules())
         except Exception as error:  # raised by a decomposition of torch's, on the user's graph
             refuse_shared_buffers(exported)
-            raise _capture_error("torch.export cannot decompose the model", error) from error
+            raise capture_error("torch.export cannot decompose the model", error) from error
+    assumptions.refuse()
     if allow_random:
         drawn = remaining_random_ops(decomposed.graph_module)
     lifting = _Lifting(decomposed, axes)
@@ -113,7 +116,7 @@ def _not_contiguous(signature: Signature, leaves: Sequence[Any]) -> tuple[str, .
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without torch's warnings and logged tracebacks: what matters arrives as an exception."""
+    """Without torch's warnings, logged tracebacks: what matters arrives as an exception."""
     disabled = logging.root.manager.disable
     logging.disable(logging.ERROR)
     try:
@@ -130,6 +133,7 @@ def _capture(
     """The exported program, and what the user marked dynamic on each input leaf."""
     leaves, spec = pytree.tree_flatten((args, kwargs))
     axes: list[AxisSpec] | None = None
+    shapes = plain_shapes(model, args, kwargs, shapes)
     if shapes:
         axes = leaf_axes(model, args, kwargs, shapes)
         leaves = tile_small_axes(leaves, axes)
@@ -148,7 +152,7 @@ def _capture(
             continue
         refuse_lost_writes(exported, [str(w.message) for w in warned])
         return exported, axes
-    raise _capture_error("torch.export cannot capture the model", failures[0]) from failures[0]
+    raise capture_error("torch.export cannot capture the model", failures[0]) from failures[0]
 
 
 def _distinct(leaves: Sequence[Any]) -> list[Any]:
@@ -160,23 +164,6 @@ def _distinct(leaves: Sequence[Any]) -> list[Any]:
         seen.add(id(leaf))
         found.append(leaf.clone() if repeated else leaf)
     return found
-
-
-def _capture_error(what: str, error: Exception) -> UnsupportedError:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    reason = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if not _is_machinery(f.filename)]
-    source = SourceLine(frames[-1].filename, frames[-1].lineno or 0) if frames else None
-    return UnsupportedError(
-        what,
-        (UnsupportedOp("torch.export", reason, source),),
-        hint="the model must be one graph: no branches on tensor values, no calls out of torch; "
-        "torch.export's documentation explains the message",
-    )
-
-
-def _is_machinery(filename: str) -> bool:
-    return "/torch/" in filename or "/mlirstack/" in filename or filename.startswith("<")
 
 
 @dataclass

@@ -17,12 +17,15 @@ from torch.utils import _pytree as pytree
 
 from mlirstack.bindings import fx_decomposition_table
 from mlirstack.frontend.decompositions.activations import add_activation_decompositions
+from mlirstack.frontend.decompositions.adaptive import add_adaptive_decompositions
 from mlirstack.frontend.decompositions.attention import scaled_dot_product_attention
 from mlirstack.frontend.decompositions.bilinear import add_bilinear_decompositions
 from mlirstack.frontend.decompositions.bits import add_bit_decompositions
 from mlirstack.frontend.decompositions.complex_functions import add_complex_function_decompositions
 from mlirstack.frontend.decompositions.complex_numbers import add_complex_decompositions
+from mlirstack.frontend.decompositions.corrected import add_corrected_decompositions
 from mlirstack.frontend.decompositions.depthwise import add_depthwise_decompositions
+from mlirstack.frontend.decompositions.embedding_bags import add_embedding_bag_decompositions
 from mlirstack.frontend.decompositions.empty_tensors import add_empty_decompositions
 from mlirstack.frontend.decompositions.encoder_layer import add_encoder_decompositions
 from mlirstack.frontend.decompositions.extend import Decomposition, extend
@@ -30,22 +33,22 @@ from mlirstack.frontend.decompositions.fused_attention import add_fused_attentio
 from mlirstack.frontend.decompositions.fused_cells import add_fused_cell_decompositions
 from mlirstack.frontend.decompositions.gradients import add_gradient_decompositions
 from mlirstack.frontend.decompositions.indexing import add_indexing_decompositions
+from mlirstack.frontend.decompositions.integer_windows import add_integer_window_decompositions
 from mlirstack.frontend.decompositions.integers import add_integer_decompositions
 from mlirstack.frontend.decompositions.norms import add_norm_decompositions
 from mlirstack.frontend.decompositions.ordering import add_ordering_decompositions
-from mlirstack.frontend.decompositions.integer_windows import add_integer_window_decompositions
 from mlirstack.frontend.decompositions.padding import add_padding_decompositions
+from mlirstack.frontend.decompositions.pairs import add_pair_decompositions
 from mlirstack.frontend.decompositions.prims import add_prim_decompositions
 from mlirstack.frontend.decompositions.real_division import add_real_division_decompositions
 from mlirstack.frontend.decompositions.recurrent import mend_lstm_layers
-from mlirstack.frontend.decompositions.pairs import add_pair_decompositions
 from mlirstack.frontend.decompositions.scalar_operands import add_scalar_operand_decompositions
 from mlirstack.frontend.decompositions.scans import add_scan_decompositions
+from mlirstack.frontend.decompositions.selection import add_selection_decompositions
+from mlirstack.frontend.decompositions.special_functions import add_special_function_decompositions
 from mlirstack.frontend.decompositions.transposed import add_transposed_decompositions
 from mlirstack.frontend.decompositions.truths import add_truth_decompositions
 from mlirstack.frontend.decompositions.unsigned import add_unsigned_decompositions, compared_with
-from mlirstack.frontend.decompositions.selection import add_selection_decompositions
-from mlirstack.frontend.decompositions.special_functions import add_special_function_decompositions
 from mlirstack.frontend.decompositions.window_gradients import add_window_gradient_decompositions
 from mlirstack.frontend.devices import with_constants_in_place
 from mlirstack.frontend.half import HALF, accumulation
@@ -101,6 +104,9 @@ def decomposition_table() -> dict[Any, Decomposition]:
         table[with_scalar] = _comparison(with_tensor)
     table[aten.addmm.default] = _addmm
     add_activation_decompositions(table)
+    add_adaptive_decompositions(table)
+    add_corrected_decompositions(table)
+    add_embedding_bag_decompositions(table)
     add_integer_decompositions(table)
     add_complex_decompositions(table)
     add_complex_function_decompositions(table)
@@ -113,16 +119,16 @@ def decomposition_table() -> dict[Any, Decomposition]:
     add_fused_cell_decompositions(table)
     add_transposed_decompositions(table)
     add_depthwise_decompositions(table)
+    add_integer_window_decompositions(table)
+    add_pair_decompositions(table)
+    add_selection_decompositions(table)
+    add_special_function_decompositions(table)
     add_norm_decompositions(table)
     add_ordering_decompositions(table)
     add_padding_decompositions(table)
     add_prim_decompositions(table)
     add_real_division_decompositions(table)
     add_bilinear_decompositions(table)
-    add_integer_window_decompositions(table)
-    add_pair_decompositions(table)
-    add_selection_decompositions(table)
-    add_special_function_decompositions(table)
     add_unsigned_decompositions(table)
     add_window_gradient_decompositions(table)
     add_truth_decompositions(table)
