@@ -19,6 +19,7 @@ from mlirstack.frontend.roots import LowerRoots
 from mlirstack.frontend.unsigned_constants import FillUnsignedConstants
 from mlirstack.ir.level import LEVELS
 from mlirstack.passes.restore_locations import RestoreLocations
+from mlirstack.passes.settle_selects import SettleSelects
 from mlirstack.passes.simplify import SimplifyLinalg
 from mlirstack.pipeline.stage import Pipeline, Stage
 from mlirstack.pipeline.step import Pass
@@ -145,6 +146,8 @@ TORCH_TO_LINALG = Stage(
         Pass("torch-func-backend-type-conversion"),
         Pass("canonicalize", on=FUNCTION),
         Pass("torch-finalizing-backend-type-conversion", on=FUNCTION),
+        # Branches that compute nothing were folded to it; neither the contract nor a launch plan has it.
+        SettleSelects(),
         Pass("torch-verify-linalg-on-tensors-backend-contract"),
         # Numbers of the model arrive as float64 constants that are rounded in loop bodies.
         NarrowConstants(),

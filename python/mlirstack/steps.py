@@ -91,6 +91,7 @@ STEPS: dict[str, str] = {
     "mlirstack-results-to-arguments": "mlirstack.passes.buffers:ResultsToArguments",
     "mlirstack-schedule-file": "mlirstack.schedules.file:ScheduleFile",
     "mlirstack-settle-broadcasts": "mlirstack.passes.settle_broadcasts:SettleBroadcasts",
+    "mlirstack-settle-selects": "mlirstack.passes.settle_selects:SettleSelects",
     "mlirstack-merge-equal": "mlirstack.passes.merge_equal:MergeEqual",
     "mlirstack-shared-globals": "mlirstack.passes.cuda.shared_buffers:SharedGlobals",
     "mlirstack-simplify-linalg": "mlirstack.passes.simplify:SimplifyLinalg",

@@ -65,7 +65,9 @@ def _steps(loop: _Builder, body: Any, carried: Any, stepped: Any, read: Any) -> 
     count = results[len(start)].shape[0] if len(results) > len(start) else stepped[0].meta["val"].shape[0]
     if not isinstance(count, int):
         raise NotImplementedError("a scan or map over a dynamic number of steps")
-    empty = [loop.zeros(kind, value) for kind, value in zip(types[len(start) :], results[len(start) :], strict=True)]
+    operands = zip((*carried, *stepped, *read), (*start, *rows, *constant), strict=True)
+    given = [(node, value) for node, value in operands if isinstance(node, fx.Node)]
+    empty = [loop.zeros(kind, value, given) for kind, value in zip(types[len(start) :], results[len(start) :], strict=True)]
     yes, zero = loop.constant("torch.constant.bool", loop.bool_type, ir.BoolAttr.get(True)), loop.integer(0)
     op = loop.create("torch.prim.Loop", types, [loop.integer(count), yes, *start, *empty], regions=1)
     block = ir.Block.create_at_start(op.regions[0], [loop.integer_type, *types], [loop.loc] * (len(types) + 1))
@@ -108,17 +110,26 @@ class _Builder:
     def tensor_type(self, shape: Sequence[Any], dtype: torch.dtype) -> Any:
         return self.types.get_vtensor_type(torch.Size(shape), dtype)
 
-    def zeros(self, kind: Any, value: torch.Tensor) -> Any:
-        """A new tensor like ``value``, whose shape is known."""
+    def zeros(self, kind: Any, value: torch.Tensor, operands: Sequence[tuple[Any, Any]]) -> Any:
+        """A new tensor like ``value``; sizes that vary are those of one of ``operands``, pairs of a node and its value."""
         context = self.importer._c
         sizes = self.create(
             "torch.prim.ListConstruct",
             [ir.Type.parse("!torch.list<int>", context)],
-            [self.integer(int(size)) for size in value.shape],
+            [self.integer(size) if isinstance(size, int) else self.size(size, operands) for size in value.shape],
         ).result
         none = self.create("torch.constant.none", [ir.Type.parse("!torch.none", context)], []).result
         dtype = self.importer._import_argument(self.loc, value.dtype)
         return self.create("torch.aten.zeros", [kind], [sizes, dtype, none, none, none]).result
+
+    def size(self, size: torch.SymInt, operands: Sequence[tuple[Any, Any]]) -> Any:
+        """A size that varies, from an operand that has it."""
+        for node, value in operands:
+            shape = node.meta["val"].shape if isinstance(node.meta["val"], torch.Tensor) else ()
+            for axis, found in enumerate(shape):
+                if isinstance(found, torch.SymInt) and found.node.expr == size.node.expr:
+                    return self.create("torch.aten.size.int", [self.integer_type], [value, self.integer(axis)]).result
+        raise NotImplementedError("a scan or map with results of a dynamic size that none of its operands has")
 
     def boolean(self, value: Any) -> Any:
         if value.type == self.bool_type:

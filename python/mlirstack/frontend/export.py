@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 from torch import fx, nn
-from torch.export import ExportedProgram
+from torch.export import ExportedProgram, _trace
 from torch.export.graph_signature import ConstantArgument, InputKind, InputSpec, OutputKind, OutputSpec, SymIntArgument
 from torch.utils import _pytree as pytree
 
@@ -23,6 +23,7 @@ from mlirstack.errors import UnsupportedError, UsageError
 from mlirstack.frontend import program as contract
 from mlirstack.frontend import trees
 from mlirstack.frontend.assumed import Assumptions
+from mlirstack.frontend.bodies import make_bodies_functional
 from mlirstack.frontend.capture_errors import capture_error
 from mlirstack.frontend.containers import register_containers
 from mlirstack.frontend.decompositions.empty_tensors import rewrite_empty_tensors
@@ -79,6 +80,7 @@ def export(
             exported, axes = model, None
         else:
             exported, axes = _capture(model, inputs, dict(kwargs or {}), dynamic_shapes)
+        make_bodies_functional(exported.graph_module)
         rewrite_prim_views(exported.graph_module)
         rewrite_range_outputs(exported.graph_module)
         # Before decompositions, some of which divide by sizes; those that cut operands into pieces leave more for later.
@@ -116,14 +118,16 @@ def _not_contiguous(signature: Signature, leaves: Sequence[Any]) -> tuple[str, .
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without torch's warnings, logged tracebacks: what matters arrives as an exception."""
+    """Without torch's warnings, logged tracebacks and printed graphs: what matters arrives as an exception."""
     disabled = logging.root.manager.disable
     logging.disable(logging.ERROR)
+    vars(_trace)["print"] = lambda *args, **kwargs: None  # of the graph up to an error, whole
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
+        vars(_trace).pop("print", None)
         logging.disable(disabled)
 
 

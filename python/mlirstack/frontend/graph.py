@@ -95,7 +95,8 @@ def calls(module: torch.nn.Module) -> Iterator[fx.Node]:
 def node_frames(node: fx.Node) -> list[SourceLine]:
     """The Python calls that led to ``node``, outermost first."""
     frames = [SourceLine(file, int(line)) for file, line in _FRAME.findall(node.meta.get("stack_trace") or "")]
-    return [frame for frame in frames if not frame.file.startswith("torch/")]  # the mark of what export put in
+    # Marks of what export put in: its own nodes, and code of graphs, which bodies of control flow are captured from.
+    return [frame for frame in frames if not frame.file.startswith(("torch/", "<"))]
 
 
 def node_source(node: fx.Node) -> SourceLine | None:
