@@ -120,13 +120,13 @@ def _chebyshev(u: Tensor, coefficients: Sequence[float]) -> Tensor:
 
 
 def _erfinv(y: Tensor) -> Tensor:
-    """Winitzki's approximation, made exact by Halley's method on ``erfc`` of the tail, which loses nothing near 1."""
+    """Winitzki's approximation, made exact by two of Halley's steps on ``erfc`` of the tail, which loses nothing near 1."""
     size = y.abs()
     tail = 1.0 - size
     log = torch.log(tail) + torch.log1p(size)
     half = 2.0 / (math.pi * 0.147) + 0.5 * log
     x = torch.sqrt(torch.clamp(torch.sqrt(half * half - log / 0.147) - half, min=0.0))
-    for _ in range(3):
+    for _ in range(2):
         error = torch.where(size < 0.5, size - torch.erf(x), _erfc(x) - tail)
         step = error * (math.sqrt(math.pi) / 2.0) / _gauss(x)
         x = x + step / (1.0 - x * step)
