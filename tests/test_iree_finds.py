@@ -206,6 +206,18 @@ def test_truth_values_may_turn_out_to_be_the_same() -> None:
     assert_as_eager(programs, x, y, target="iree-cpu")
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_nan_may_be_known(dtype: torch.dtype) -> None:
+    """Of a NaN that was known IREE's exponentials made a number."""
+    programs = {
+        "mean of nothing": lambda x: F.logsigmoid(x[:0].mean(0, keepdim=True) + x),
+        "written": lambda x: (x * float("nan")).exp(),
+        "alone": lambda x: torch.full_like(x, float("nan")).exp() + x,
+    }
+    x = torch.randn(3, 7, generator=torch.Generator().manual_seed(0)).to(dtype)
+    assert_as_eager(programs, x, target="iree-cpu")
+
+
 class Accumulated(nn.Module):
     """Rows of a table that is computed from weights, some of them added to others."""
 

@@ -25,6 +25,7 @@ from mlirstack.passes.iree.destinations import own_written_values
 from mlirstack.passes.iree.equal_truths import merge_equal_truths
 from mlirstack.passes.iree.gathers import hold_gathered_values
 from mlirstack.passes.iree.late_checks import checks_to_results
+from mlirstack.passes.iree.nans import hold_nans
 from mlirstack.passes.iree.packed import PackedModule, strings_of
 from mlirstack.passes.iree.readings import hold_shared_results
 from mlirstack.passes.iree.results import pass_results
@@ -130,6 +131,7 @@ class IreePhase(Translation):
         hold_constant_addends(module)
         hold_sorted_values(module)
         hold_checked_scalars(module)
+        hold_nans(module)
         write_slices_in_order(module)
         describe_device(module, device_attribute(self.backend, self.arch))
         return module_bytecode(module)
