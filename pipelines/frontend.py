@@ -90,9 +90,9 @@ TOSA_TO_LINALG = Stage(
         Pass("tosa-optional-decompositions", on=FUNCTION),
         # Square roots arrive as powers, which are others at minus infinity.
         LowerRoots(),
-        Pass("convert-elementwise-to-linalg", on=FUNCTION),
         # Quotients arrive as products with a reciprocal, which overflows where the divisor is subnormal.
         LowerQuotients(),
+        Pass("convert-elementwise-to-linalg", on=FUNCTION),
         Pass("canonicalize"),
         Pass("tosa-infer-shapes", on=FUNCTION),
         # Linalg has no implicit broadcast of ranks.
