@@ -9,7 +9,7 @@ from report_models import FILE, dump_for, line_of
 
 from mlirstack.bindings import ir, new_context
 from mlirstack.errors import MissingDependencyError, SourceLine
-from mlirstack.ir.locations import origins
+from mlirstack.ir.locations import first_origin, origins
 from mlirstack.ir.ops import walk
 from mlirstack.ir.text import read_module
 from mlirstack.passes.restore_locations import RestoreLocations
@@ -39,6 +39,8 @@ def at(file: str, line: int, column: int = 0) -> SourceLine:
 )  # fmt: skip
 def test_a_location_is_read_as_call_stacks(text: str, stacks: list[list[SourceLine]]) -> None:
     assert [list(origin.frames) for origin in origins(text)] == stacks
+    (op,) = ir.Module.parse(f'"test.effect"() : () -> () {text}', unregistered()).body.operations
+    assert first_origin(op.location) == next(iter(origins(text)), None)
 
 
 def test_frames_inside_torch_are_passed_over() -> None:

@@ -7,7 +7,7 @@ Python calls that led to it; fusing operations fuses their locations, so that on
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -50,6 +50,33 @@ def _origins(text: str) -> tuple[Origin, ...]:
     body = text[4:-1] if text.startswith("loc(") else text
     stacks = (tuple(f for f in frames if f.file not in _NOWHERE) for frames in _Scanner(body).location())
     return tuple(dict.fromkeys(Origin(frames) for frames in stacks if frames))
+
+
+def first_origin(location: Any) -> Origin | None:
+    """The first of the :func:`origins` of a Location; the others, of which repeated layers have many, are not read."""
+    stacks = (tuple(frame for frame in frames if frame.file not in _NOWHERE) for frames in _stacks(location))
+    return next((Origin(frames) for frames in stacks if frames), None)
+
+
+def _stacks(location: Any) -> Iterator[tuple[SourceLine, ...]]:
+    """The call stacks that a Location holds, in order."""
+    if isinstance(location, ir.FileLineColLoc):
+        yield (SourceLine(location.filename, location.start_line, location.start_col),)
+    elif isinstance(location, ir.CallSiteLoc):
+        for callee in _one_or_more(_stacks(location.callee)):
+            for caller in _one_or_more(_stacks(location.caller)):
+                yield callee + caller
+    elif isinstance(location, ir.FusedLoc):
+        for part in location.locations:
+            yield from _stacks(part)
+    elif isinstance(location, ir.NameLoc):
+        yield from _stacks(location.child_loc)
+
+
+def _one_or_more(stacks: Iterator[tuple[SourceLine, ...]]) -> Iterator[tuple[SourceLine, ...]]:
+    """``stacks``, or one of no calls where there is none."""
+    yield next(stacks, ())
+    yield from stacks
 
 
 def names_a_line(location: Any) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 
 from mlirstack.bindings import ir
 from mlirstack.errors import SourceLine
-from mlirstack.ir.locations import origins
+from mlirstack.ir.locations import first_origin
 from mlirstack.ir.ops import walk
 from mlirstack.pipeline.step import PythonPass
 
@@ -54,7 +54,8 @@ class _Lines:
         location = op.location
         key = location.attr  # equal locations are equal in Python, but do not hash equal
         if key not in self._known:
-            self._known[key] = next((origin.line for origin in origins(location)), None)
+            first = first_origin(location)
+            self._known[key] = None if first is None else first.line
         return self._known[key]
 
 
