@@ -9,6 +9,7 @@ any other write. Results that share memory are copied.
 from __future__ import annotations
 
 import copy
+import functools
 import operator
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -101,7 +102,7 @@ def _write_out_numbers(body: fx.GraphModule) -> None:
 
 def _made(graph: fx.Graph, value: torch.Tensor) -> fx.Node:
     """The numbers of ``value``, written out."""
-    options = {"dtype": value.dtype, "device": value.device}
+    options: dict[str, Any] = {"dtype": value.dtype, "device": value.device}
     numbers = value.flatten().tolist()
     if len(numbers) < 2:
         return graph.call_function(torch.ops.aten.full.default, (list(value.shape), *(numbers or [0])), options)
@@ -116,7 +117,7 @@ class _Call:
     def __init__(self, module: fx.GraphModule, node: fx.Node, form: _Form, taken: set[str]) -> None:
         self.module, self.node, self.form = module, node, form
         self.bodies = [_own_body(module, node, i, taken) for i in form.bodies]
-        arguments: Any = node.args
+        arguments: tuple[Any, ...] = node.args
         self.lists: list[list[Any]] = [list(arguments[i]) for i in form.operands]
 
     @property
@@ -278,7 +279,7 @@ def _work_on_copies(body: fx.GraphModule, written: list[int]) -> list[fx.Node]:
     for index in written:
         made = _clone(body.graph, nodes[index], nodes[-1].next)
         made.meta["val"] = nodes[index].meta["val"]  # the same memory for all who look at it here
-        nodes[index].replace_all_uses_with(made, delete_user_cb=lambda user, made=made: user is not made)
+        nodes[index].replace_all_uses_with(made, delete_user_cb=functools.partial(operator.is_not, made))
         copies.append(made)
     return copies
 

@@ -68,6 +68,12 @@ def _is_empty(op: Any) -> bool:
     return "0" in sizes.split(",")
 
 
+def _grows_at_the_end(op: Any) -> bool:
+    """Whether the last dimension alone is padded, or may be."""
+    before, after = (str(v.type).partition("[")[2].partition("]")[0].split(",") for v in (op.operands[0], op.results[0]))
+    return before[:-1] == after[:-1] and (before[-1] != after[-1] or "?" in after[-1])
+
+
 _REFUSED: dict[str, tuple[Callable[[Any], bool], str]] = {
     **dict.fromkeys(
         ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial"),
@@ -90,6 +96,10 @@ _REFUSED: dict[str, tuple[Callable[[Any], bool], str]] = {
     "DequantizeLinear": (
         lambda op: "ui8" in str(op.operands[0].type) and "[]" not in str(op.operands[1].type),
         "its conversion takes unsigned numbers along an axis for signed ones",
+    ),
+    "Pad": (
+        _both(_says("mode", "reflect"), _grows_at_the_end),
+        "its conversion reflects the last dimension alone wrongly where its two ends are padded by different numbers",
     ),
     "QuantizeLinear": (_of_type(2, "ui16"), "its conversion ends the process"),
     "Reshape": (_is_empty, "its conversion of tensors without elements ends the process"),
