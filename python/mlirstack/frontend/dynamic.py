@@ -144,7 +144,7 @@ def _spread(value: Any, spec: Any, where: str) -> list[AxisSpec]:
 
 
 def _may_vary(dim: Any) -> bool:
-    return dim is not None and not isinstance(dim, int) and dim != torch.export.Dim.STATIC
+    return dim is not None and not isinstance(dim, int) and bool(dim != torch.export.Dim.STATIC)
 
 
 def _children(value: Any) -> list[Any] | None:
