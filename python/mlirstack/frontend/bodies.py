@@ -67,7 +67,7 @@ def make_bodies_functional(module: fx.GraphModule) -> None:
 
 
 def _form(node: fx.Node) -> _Form | None:
-    return _FORMS.get(node.target.name()) if isinstance(node.target, torch._ops.HigherOrderOperator) else None
+    return _FORMS.get(str(node.target)) if isinstance(node.target, torch._ops.HigherOrderOperator) else None
 
 
 def _write_out_numbers(body: fx.GraphModule) -> None:
