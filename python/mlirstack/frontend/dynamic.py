@@ -88,7 +88,8 @@ def _bound(value: Any) -> int | None:
 def plain_shapes(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], shapes: Any) -> Any:
     """``shapes`` written out, where it is a collection of torch.export's that knows tensors or further examples."""
     if isinstance(shapes, (ShapesCollection, AdditionalInputs)):
-        return shapes.dynamic_shapes(model, args, dict(kwargs))
+        collection: Any = shapes
+        return collection.dynamic_shapes(model, args, dict(kwargs))
     return shapes
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+from typing import Any
 
 import torch
 from torch import fx
@@ -117,7 +118,8 @@ def _replace_extremum(graph: fx.Graph, node: fx.Node) -> None:
     with graph.inserting_before(node):
         compare = operator.ge if node.target is torch.sym_max else operator.le
         is_first = _call(graph, node, compare, x, y)
-        is_first.meta["val"] = compare(*(a.meta["val"] if isinstance(a, fx.Node) else a for a in (x, y)))
+        sizes: list[Any] = [a.meta["val"] if isinstance(a, fx.Node) else a for a in (x, y)]
+        is_first.meta["val"] = compare(*sizes)
         number = _call(graph, node, aten.Int.bool, is_first)
         difference = _call(graph, node, operator.sub, x, y)
         value = _call(graph, node, operator.add, _call(graph, node, operator.mul, number, difference), y)

@@ -38,7 +38,7 @@ def _isclose(x: Tensor, y: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal
 def _multilabel_margin_loss(x: Tensor, target: Tensor, reduction: int) -> tuple[Tensor, Tensor]:
     """For scores ``x`` and labels ``target`` of ``[classes]`` or ``[n, classes]``: the margins between the labels before the
     first -1 and all classes that are none; torch's also counts a margin for each place after it."""
-    scores, labels = torch.atleast_2d(x), torch.atleast_2d(target)
+    scores, labels = aten.atleast_2d.default(x), aten.atleast_2d.default(target)
     classes = scores.shape[1]
     places = torch.arange(classes, device=target.device)
     end = torch.where(labels == -1, places, classes).amin(-1, keepdim=True)
