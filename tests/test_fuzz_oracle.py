@@ -60,6 +60,20 @@ def test_ties_of_whole_numbers_are_decided() -> None:
     assert not judge(expect(spec), [torch.tensor([3.0, 5.0])]).ok
 
 
+def test_numbers_that_may_round_to_the_same_one_are_not_known_to_be_equal() -> None:
+    """sqrt(x)² is x in one implementation and not in another, and never in float64; whole numbers are equal or not."""
+    spec = graph("bfloat16", (3.0, 7.0, 300.0), ("sqrt", {}), ("square", {}))
+    compared = GraphSpec(spec.inputs, (*spec.calls, Call("v2", "eq", ("v1", "x0"))), ("v2",))
+    expected = expect(compared)
+    assert undecided(expected)[0].all()
+    assert judge(expected, [torch.tensor([True, False, True])]).ok
+    whole = graph("bfloat16", (3.0, 7.0, 256.0), ("add_number", {"number": 2.0}))
+    for other in ("v0", "x0"):
+        compared = GraphSpec(whole.inputs, (*whole.calls, Call("v1", "eq", ("v0", other))), ("v1",))
+        assert not undecided(expect(compared))[0].any()
+        assert not judge(expect(compared), [torch.tensor([other != "v0"] * 3)]).ok
+
+
 def test_what_was_computed_in_bfloat16_is_known_to_bfloat16() -> None:
     spec = graph("bfloat16", (0.3, 0.7), ("exp", {}), ("cast", {"dtype": "float32"}))  # type: ignore[dict-item]
     expected = expect(spec)

@@ -193,6 +193,7 @@ def _precise(
     """All values in float64; with a disturbance, every inexact operation is disturbed; with ``flushes`` there are no
     subnormal numbers."""
     environment = {value.name: widened(eager[value.name]) for value in spec.inputs}
+    narrow = _narrowest(spec, eager)
     usual = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)  # what quotients of integers are
     try:
@@ -203,6 +204,9 @@ def _precise(
             # By its definition: eager's fused kernel gives 0 for some rows of scores that are all NaN.
             with sdpa_kernel(SDPBackend.MATH):
                 result = _evaluate_precisely(call, given, eager, disturbance)
+            if disturbance is not None and call.op in _EQUALITIES:
+                either = _may_be_equal([given[name] for name in call.operands], [narrow[name] for name in call.operands])
+                result = torch.where(either, disturbance.errors(result.shape) > 0, result)
             environment[call.name] = _flushed(result, eager[call.name].dtype) if flushes else result
     finally:
         torch.set_default_dtype(usual)
@@ -230,6 +234,22 @@ def _evaluate_precisely(
     if call.op in ZEROS_OF_EITHER_SIGN and not result.is_complex():
         result = torch.where(result == 0, disturbance.errors(result.shape) * 0.0, result)
     return _rounded(result, first, kind, rounding, disturbance)
+
+
+_EQUALITIES = ("eq", "ne")
+
+
+def _may_be_equal(values: Sequence[Tensor], kinds: Sequence[torch.dtype | None]) -> Tensor:
+    """Where two values, the least precise dtypes on the way to which are ``kinds``, round to equal numbers or to different
+    ones; two that their dtypes hold exactly are what they are."""
+    within, exact = torch.zeros((), dtype=torch.float64), torch.ones((), dtype=torch.bool)
+    for value, kind in zip(values, kinds, strict=True):
+        if kind is not None and not value.is_complex():
+            limits = torch.finfo(kind)
+            within = within + _ROUNDINGS * limits.eps / 2 * value.abs().clamp(min=limits.smallest_normal)
+            exact = exact & (widened(value.to(kind)) == value)
+    left, right = values
+    return ~exact & ((left - right).abs() <= within) if left is not right else torch.zeros_like(left, dtype=torch.bool)
 
 
 def _flushed(value: Tensor, kind: torch.dtype) -> Tensor:
