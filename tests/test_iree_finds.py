@@ -49,6 +49,22 @@ def test_an_op_may_read_a_reduction_in_two_ways() -> None:
     assert_as_eager(programs, torch.randn(3, 7, 33, generator=torch.Generator().manual_seed(0)), target="iree-cpu")
 
 
+def test_what_is_gathered_may_be_a_factor_of_several_products() -> None:
+    """IREE packed it for the product in the code of the gather, which was right in the first matrix alone."""
+    places = torch.tensor([0, 0, 1, 1, 2, 3, 3])
+    programs = {
+        "rows": lambda x, k: x[:, :, places] @ k.transpose(-1, -2),
+        "columns, on the right": lambda x, k: k @ x[:, :, :, places[:5]].transpose(-1, -2),
+        "behind relu": lambda x, k: (x[:, :, :, places[:5]] * 2).relu() @ k.transpose(-1, -2),
+        "bilinear": lambda x, k: F.interpolate(x, size=(7, 5), mode="bilinear").softmax(-1) @ k.transpose(-1, -2),
+        "attention": lambda x, k: F.scaled_dot_product_attention(F.interpolate(x, size=(7, 5), mode="bilinear"), k, k),
+        "one matrix": lambda x, k: x[0, 0, places] @ k[0, 0].T,
+    }
+    generator = torch.Generator().manual_seed(0)
+    operands = torch.randn(2, 3, 4, 5, generator=generator), torch.randn(2, 3, 8, 5, generator=generator)
+    assert_as_eager(programs, *operands, target="iree-cpu")
+
+
 def test_others_may_read_all_of_what_an_op_reads_with_steps() -> None:
     """IREE computed what the op with the steps needs."""
     programs = {

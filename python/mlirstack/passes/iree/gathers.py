@@ -2,7 +2,9 @@
 
 IREE 3.13 reads a slice where it lies, and makes vector code of the gather; of a slice whose neighbours are not next to each
 other in memory, as of a column, that code cannot be translated (``builtin.unrealized_conversion_cast``).  A gather with
-several results that it finds to be constant is computed once, into one global for each; it then takes these for one.
+several results that it finds to be constant is computed once, into one global for each; it then takes these for one.  And it
+runs through several dimensions of what is gathered, or computed from places, as through one, which it cannot take back where
+it packs the result for a product as well: only the first matrix is right.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from mlirstack.bindings import ir
 from mlirstack.ir.ops import walk
 from mlirstack.passes.functions import defining_op
 from mlirstack.passes.iree.readings import hold, is_elementwise
+from mlirstack.schedules.contractions import contraction
 from mlirstack.schedules.linalg_ops import linalg_op
 
 # What moves no element, or is computed together with the gather where it moves none.
@@ -31,6 +34,42 @@ def hold_gathered_values(module: Any) -> None:
     for value in dict.fromkeys(value for value, results in gathered if results > 1 or _is_slice_with_steps(value)):
         if defining_op(value) is not None:  # arguments are no constants
             hold(value)
+
+
+def hold_gathered_factors(module: Any) -> None:
+    """Before: a product of matrices reads, be it through elementwise ops and reshapes, what was gathered or computed from
+    places.  After: of a copy, which IREE packs for the product on its own::
+
+        %x = generic { tensor.extract … }        →    %x = generic { tensor.extract … }
+        %a = tensor.collapse_shape %x                 %a = tensor.collapse_shape %x
+        linalg.batch_matmul ins(%a, %b)               %held = util.optimization_barrier %a
+                                                      linalg.batch_matmul ins(%held, %b)
+    """
+    products = [op for op in walk(module) if contraction(linalg_op(op)) is not None]
+    factors = dict.fromkeys(factor for op in products for factor in list(op.operands)[: -len(op.results)])
+    for factor in [factor for factor in factors if _is_gathered(factor)]:
+        hold(factor)
+
+
+def _is_gathered(value: Any) -> bool:
+    """Is it computed, element by element, from a gather or from places?"""
+    queue, seen = [value], {value}
+    while queue:
+        op = defining_op(queue.pop())
+        if op is None:
+            continue
+        found = linalg_op(op)
+        if op.name in _VIEWS:
+            read = [op.operands[0]]
+        elif found is not None and is_elementwise(found):
+            if any(inner.name in ("tensor.extract", "linalg.index") for inner in walk(op)):
+                return True
+            read = [operand.value for operand in found.inputs]
+        else:
+            continue
+        queue += [source for source in read if source not in seen]
+        seen.update(read)
+    return False
 
 
 def _gathered(op: Any) -> list[Any]:

@@ -23,7 +23,7 @@ from mlirstack.passes.iree.compiler import ENCODER_FILE, PHASES, CompilerRun, li
 from mlirstack.passes.iree.constants import hold_constant_addends
 from mlirstack.passes.iree.destinations import own_written_values
 from mlirstack.passes.iree.equal_truths import merge_equal_truths
-from mlirstack.passes.iree.gathers import hold_gathered_values
+from mlirstack.passes.iree.gathers import hold_gathered_factors, hold_gathered_values
 from mlirstack.passes.iree.late_checks import checks_to_results
 from mlirstack.passes.iree.nans import hold_nans
 from mlirstack.passes.iree.packed import PackedModule, strings_of
@@ -128,6 +128,7 @@ class IreePhase(Translation):
         own_written_values(module)
         hold_shared_results(module)
         hold_gathered_values(module)
+        hold_gathered_factors(module)
         hold_constant_addends(module)
         hold_sorted_values(module)
         hold_checked_scalars(module)
