@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from mlirstack.bindings import dialect, ir
 from mlirstack.pipeline.step import PythonPass
-from mlirstack.schedules.contractions import Contraction, contraction
+from mlirstack.schedules.contractions import contraction
 from mlirstack.schedules.cpu.tile_shape import BodyCopy, generic
 from mlirstack.schedules.linalg_ops import LinalgOp, Operand, coefficient, expression_loops, kernels, linalg_ops
 
@@ -38,8 +38,7 @@ def _drop(op: LinalgOp) -> None:
     found = contraction(op)
     if found is not None and op.outputs[0].dims[-1] not in found.columns:
         found = None  # not in packed form: no outer product, but one multiplication an element
-    summed = _sum_to_keep(found, op.shape) if found is not None else None
-    kept = [d for d, size in enumerate(op.shape) if size > 1 or d == summed]
+    kept = [d for d, size in enumerate(op.shape) if size > 1 or (found is not None and d == found.sums[-1])]
     if any(_kept_loops(e, kept) is None for operand in op.operands for e in operand.expressions):
         return
     with ir.InsertionPoint(op.op), op.op.location:
@@ -54,14 +53,6 @@ def _drop(op: LinalgOp) -> None:
             result = dialect("tensor").insert_slice(result, out.value, [], [], [], offsets, sizes, strides)
     op.op.results[0].replace_all_uses_with(result)
     op.op.erase()
-
-
-def _sum_to_keep(found: Contraction, shape: Sequence[int]) -> int | None:
-    """The last summation that slides along no loop of several iterations; None where all do: one channel, say."""
-    sliding = {
-        d for e in found.lhs.expressions for d in expression_loops(e) if any(shape[o] > 1 for o in expression_loops(e))
-    }
-    return next((d for d in reversed(found.sums) if d not in sliding), None)
 
 
 def _kept_loops(expression: Any, kept: Sequence[int]) -> tuple[int, ...] | None:
