@@ -9,6 +9,7 @@ it packs the result for a product as well: only the first matrix is right.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from mlirstack.bindings import ir
@@ -16,7 +17,7 @@ from mlirstack.ir.ops import walk
 from mlirstack.passes.functions import defining_op
 from mlirstack.passes.iree.readings import hold, is_elementwise
 from mlirstack.schedules.contractions import contraction
-from mlirstack.schedules.linalg_ops import linalg_op
+from mlirstack.schedules.linalg_ops import LinalgOp, linalg_op
 
 # What moves no element, or is computed together with the gather where it moves none.
 _VIEWS = frozenset({"tensor.collapse_shape", "tensor.expand_shape", "tensor.cast", "linalg.transpose"})
@@ -53,23 +54,31 @@ def hold_gathered_factors(module: Any) -> None:
 
 def _is_gathered(value: Any) -> bool:
     """Is it computed, element by element, from a gather or from places?"""
+    return any(
+        found is not None
+        and is_elementwise(found)
+        and any(inner.name in ("tensor.extract", "linalg.index") for inner in walk(op))
+        for op, found in _element_by_element(value)
+    )
+
+
+def _element_by_element(value: Any) -> Iterator[tuple[Any, LinalgOp | None]]:
+    """The ops that ``value`` comes from, each with its record, back through views and elementwise ops."""
     queue, seen = [value], {value}
     while queue:
         op = defining_op(queue.pop())
         if op is None:
             continue
         found = linalg_op(op)
+        yield op, found
         if op.name in _VIEWS:
             read = [op.operands[0]]
-        elif found is not None and is_elementwise(found):
-            if any(inner.name in ("tensor.extract", "linalg.index") for inner in walk(op)):
-                return True
+        elif found is not None and is_elementwise(found):  # nothing is left of one that gives what it reads
             read = [operand.value for operand in found.inputs]
         else:
             continue
         queue += [source for source in read if source not in seen]
         seen.update(read)
-    return False
 
 
 def _gathered(op: Any) -> list[Any]:
@@ -81,25 +90,13 @@ def _gathered(op: Any) -> list[Any]:
 
 def _is_slice_with_steps(value: Any) -> bool:
     """Is it, or may IREE make of it, a slice with steps?"""
-    queue, seen = [value], {value}
-    while queue:
-        op = defining_op(queue.pop())
-        if op is None:
-            continue
-        found = linalg_op(op)
+    for op, found in _element_by_element(value):
         # IREE makes a slice of a gather whose places are known.
         if _gathered(op) or (op.name == "tensor.extract_slice" and _has_steps(op)):
             return True
-        if op.name in _VIEWS:
-            read = [op.operands[0]]
-        elif found is not None and is_elementwise(found):  # nothing is left of one that gives what it reads
-            if any(operand.windows for operand in found.inputs):
-                return True
-            read = [operand.value for operand in found.inputs]
-        else:
-            continue
-        queue += [source for source in read if source not in seen]
-        seen.update(read)
+        windows = found is not None and is_elementwise(found) and any(operand.windows for operand in found.inputs)
+        if windows and op.name not in _VIEWS:
+            return True
     return False
 
 
