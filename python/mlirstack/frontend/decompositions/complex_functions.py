@@ -14,12 +14,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mlirstack.frontend.decompositions.complex_numbers import if_complex, magnitude, parts
+from mlirstack.frontend.decompositions.complex_numbers import if_complex, magnitude, parts, sides
 from mlirstack.frontend.decompositions.extend import Decomposition, extend
+from mlirstack.frontend.decompositions.powers import MAX_EXPONENT, whole_power
 
 aten = torch.ops.aten
 
-MAX_EXPONENT = 64  # of a whole power that is written out as multiplications
 _FAR = 20.0  # from here on the hyperbolic tangent is one, to all digits of float64
 
 
@@ -116,9 +116,7 @@ def _expm1(a: Tensor) -> Tensor:
 
 def _log(a: Tensor) -> Tensor:
     """Next to the circle of radius one, where the logarithm is small, from the distance to it."""
-    x, y = a.real.abs(), a.imag.abs()
-    large, small = torch.maximum(x, y), torch.minimum(x, y)
-    ratio = torch.where(small == large, 1.0, small / large)
+    large, small, ratio = sides(a.real, a.imag)
     near = (large > 0.5) & (large < 2.0)  # where squares lose nothing
     squares = torch.where(near, (large - 1.0) * (large + 1.0) + small * small, 0.0)
     length = torch.where(near, 0.5 * torch.log1p(squares), torch.log(large) + 0.5 * torch.log1p(ratio * ratio))
@@ -160,17 +158,7 @@ def _power(a: Any, b: Any) -> Any:
 
 
 def _whole_power(a: Tensor, exponent: int) -> Tensor:
-    if exponent < 0:
-        return torch.reciprocal(_whole_power(a, -exponent))
-    result: Tensor | None = None
-    square, rest = a, exponent
-    while rest:
-        if rest & 1:
-            result = square if result is None else result * square
-        rest >>= 1
-        if rest:
-            square = square * square
-    return torch.ones_like(a) if result is None else result
+    return torch.reciprocal(whole_power(a, -exponent)) if exponent < 0 else whole_power(a, exponent)
 
 
 def _sigmoid(a: Tensor) -> Tensor:

@@ -123,10 +123,15 @@ def _conjugate(a: Tensor) -> Tensor:
 
 def magnitude(a: Tensor) -> Tensor:
     """The larger part times the root of 1 + (smaller / larger)², which does not overflow."""
-    x, y = a.real.abs(), a.imag.abs()
-    large, small = torch.maximum(x, y), torch.minimum(x, y)
-    ratio = torch.where(small == large, 1.0, small / large)  # both may be zero, or infinite
+    large, _, ratio = sides(a.real, a.imag)
     return large * torch.sqrt(1 + ratio * ratio)
+
+
+def sides(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The larger and the smaller of the magnitudes of two real tensors, and the smaller over the larger."""
+    x, y = x.abs(), y.abs()
+    large, small = torch.maximum(x, y), torch.minimum(x, y)
+    return large, small, torch.where(small == large, 1.0, small / large)  # both may be zero, or infinite
 
 
 def _angle(a: Tensor) -> Tensor:

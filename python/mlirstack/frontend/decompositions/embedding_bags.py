@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -18,25 +19,8 @@ _SUM, _MEAN, _MAX = range(3)
 
 def add_embedding_bag_decompositions(table: dict[Any, Decomposition]) -> None:
     """Extend ``table``: means, maxima and weighted sums are scattered to their bags."""
-    extend(table, aten._embedding_bag.default, _but_plain_sums)
+    extend(table, aten._embedding_bag.default, functools.partial(_embedding_bag, keeps_plain_sums=True))
     extend(table, aten._embedding_bag_forward_only.default, _embedding_bag)
-
-
-def _but_plain_sums(
-    weight: Tensor,
-    indices: Tensor,
-    offsets: Tensor,
-    scale_grad_by_freq: bool = False,
-    mode: int = _SUM,
-    sparse: bool = False,
-    per_sample_weights: Tensor | None = None,
-    include_last_offset: bool = False,
-    padding_idx: int = -1,
-) -> Any:
-    if mode == _SUM and per_sample_weights is None and padding_idx < 0 and not include_last_offset:
-        return NotImplemented
-    options = (per_sample_weights, include_last_offset, padding_idx)
-    return _embedding_bag(weight, indices, offsets, scale_grad_by_freq, mode, sparse, *options)
 
 
 def _embedding_bag(
@@ -49,11 +33,17 @@ def _embedding_bag(
     per_sample_weights: Tensor | None = None,
     include_last_offset: bool = False,
     padding_idx: int = -1,
+    *,
+    keeps_plain_sums: bool = False,
 ) -> Any:
     """Rows of ``weight`` ``[n, d]`` at ``indices`` ``[k]``, reduced over bags that begin at ``offsets``: ``[bags, d]``.
 
     Also gives the bag of each index, and how many count in each bag (those of ``padding_idx`` do not).  Empty ones are zero.
+    ``keeps_plain_sums``: torch-mlir's conversion is right for sums of whole bags.
     """
+    is_plain = mode == _SUM and per_sample_weights is None and padding_idx < 0 and not include_last_offset
+    if keeps_plain_sums and is_plain:
+        return NotImplemented
     wide = accumulation(weight.dtype)
     rows = aten.embedding.default(weight, indices).to(wide)
     if per_sample_weights is not None:

@@ -16,6 +16,7 @@ from torch.utils import _pytree as pytree
 
 from mlirstack.frontend.decompositions.division import add_division_decompositions
 from mlirstack.frontend.decompositions.extend import Decomposition, extend
+from mlirstack.frontend.decompositions.powers import MAX_EXPONENT, whole_power
 from mlirstack.frontend.decompositions.unsigned import common_dtype
 
 aten = torch.ops.aten
@@ -39,7 +40,6 @@ _BITWISE = (
 )
 _SUMS = (aten.sum.default, aten.sum.dim_IntList, aten.cumsum.default)
 _PRODUCTS = (aten.prod.default, aten.prod.dim_int, aten.cumprod.default)
-MAX_EXPONENT = 64  # of an integer power that is written out as multiplications
 
 
 def add_integer_decompositions(table: dict[Any, Decomposition]) -> None:
@@ -145,15 +145,7 @@ def _integer_power(x: Tensor, exponent: float) -> Any:
         return torch.pow(x.to(torch.get_default_dtype()), exponent)
     if not integers or not isinstance(exponent, int) or not 0 <= exponent <= MAX_EXPONENT:
         return NotImplemented
-    result: Tensor | None = None
-    square, rest = x, exponent
-    while rest:
-        if rest & 1:
-            result = square if result is None else result * square
-        rest >>= 1
-        if rest:
-            square = square * square
-    return torch.ones_like(x) if result is None else result
+    return whole_power(x, exponent)
 
 
 def _integer_power_of_tensors(x: Tensor, exponent: Tensor) -> Any:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mlirstack.frontend.decompositions.complex_numbers import sides
 from mlirstack.frontend.decompositions.extend import Decomposition, extend
 from mlirstack.frontend.decompositions.unsigned import common_dtype
 from mlirstack.frontend.half import accumulation
@@ -54,11 +55,10 @@ def _hypot(x: Tensor, y: Tensor) -> Any:
     common = common_dtype((x, y))
     if not common.is_floating_point:
         return NotImplemented
-    x, y = x.to(accumulation(common)).abs(), y.to(accumulation(common)).abs()
-    large, small = torch.maximum(x, y), torch.minimum(x, y)
-    ratio = small / torch.where(large == 0, 1.0, large)
+    x, y = x.to(accumulation(common)), y.to(accumulation(common))
+    large, _, ratio = sides(x, y)
     length = large * torch.sqrt(ratio * ratio + 1.0)
-    infinite = torch.logical_or(x == math.inf, y == math.inf)
+    infinite = torch.logical_or(x.abs() == math.inf, y.abs() == math.inf)
     return torch.where(infinite, math.inf, length).to(common)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from mlirstack.bindings import ir
 from mlirstack.ir.ops import walk
 from mlirstack.passes.functions import defining_op
+from mlirstack.passes.iree.numbering import Numbering
 from mlirstack.passes.iree.readings import hold
 from mlirstack.schedules.linalg_ops import LinalgOp, linalg_op
 
@@ -68,18 +69,10 @@ def _is_computed(value: Any) -> bool:
 
 
 @dataclass
-class _Numbering:
+class _Numbering(Numbering):
     """Values that are computed alike have one number; ``constants`` says which of them are constant, and what."""
 
-    keys: dict[Any, int] = field(default_factory=dict)
-    known: dict[Any, int] = field(default_factory=dict)
     constants: dict[int, int | str] = field(default_factory=dict)
-
-    def of(self, value: Any) -> int:
-        """The number of the elements of a tensor, or of a scalar."""
-        if value not in self.known:
-            self.known[value] = self._of(value)
-        return self.known[value]
 
     def is_number(self, number: int) -> bool:
         """Is it constant?"""
@@ -88,7 +81,7 @@ class _Numbering:
     def _of(self, value: Any) -> int:
         op = defining_op(value)
         if op is None:
-            return self._named(("value", value))
+            return self._named("value", value)
         if op.name == "arith.constant":
             return self._constant(_literal(op))
         if op.name in _VIEWS or op.name == "tensor.extract":
@@ -98,7 +91,7 @@ class _Numbering:
             return self._computed(found, value)
         if op.name.startswith(("arith.", "math.")) and len(op.results) == 1:
             return self._folded(op.name, [self.of(operand) for operand in op.operands])
-        return self._named(("value", value))
+        return self._named("value", value)
 
     def _computed(self, found: LinalgOp, value: Any) -> int:
         """The number of what the body of an elementwise op yields, its arguments being the operands' elements."""
@@ -126,13 +119,10 @@ class _Numbering:
             return first
         if name in _COMMUTE and constants[0] == _NEUTRAL[name]:
             return second
-        return self._named((name, *operands))
-
-    def _named(self, key: Any) -> int:
-        return self.keys.setdefault(key, len(self.keys))
+        return self._named(name, *operands)
 
     def _constant(self, number: int | str | None) -> int:
-        name = self._named(("constant", number))
+        name = self._named("constant", number)
         self.constants[name] = _SOME_NUMBER if number is None else number
         return name
 

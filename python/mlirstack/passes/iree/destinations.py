@@ -15,7 +15,7 @@ from mlirstack.bindings import dialect, ir
 from mlirstack.ir.ops import walk
 from mlirstack.passes.functions import defining_op, entry_points
 from mlirstack.passes.iree.executables import dynamic_sizes
-from mlirstack.passes.iree.readings import RESHAPES, depends_on, is_argument, is_written
+from mlirstack.passes.iree.readings import RESHAPES, barrier, depends_on, is_argument, is_written
 from mlirstack.schedules.linalg_ops import linalg_op
 
 _MADE_AS_NEEDED = ("linalg.fill", "tensor.empty", "tensor.splat", "arith.constant")
@@ -85,11 +85,10 @@ def _own(value: Any, user: Any, numbers: Iterator[int]) -> Any:
     kind = ir.RankedTensorType(value.type)
     element, bits = kind.element_type, ir.IntegerType.get_signless(kind.element_type.width, value.context)
     number = next(numbers) % 2**bits.width
-    value.context.allow_unregistered_dialects = True
     with ir.InsertionPoint(user), user.location:
         known = arith.constant(bits, number)
         # The same barrier twice is one to IREE: what passes it differs from op to op.
-        unknown = ir.Operation.create("util.optimization_barrier", results=[bits], operands=[known]).result
+        unknown = barrier(known).result
         empty = tensor.EmptyOp.build_generic([kind], dynamic_sizes(value)).result
         identity = ir.AffineMapAttr.get(ir.AffineMap.get_identity(kind.rank))
         parallel = ir.ArrayAttr.get([ir.Attribute.parse("#linalg.iterator_type<parallel>")] * kind.rank)

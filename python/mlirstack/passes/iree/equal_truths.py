@@ -7,12 +7,12 @@ workgroup distributed contexts").
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
 
 from mlirstack.bindings import ir
 from mlirstack.ir.ops import functions
 from mlirstack.passes.functions import defining_op
+from mlirstack.passes.iree.numbering import Numbering
 from mlirstack.schedules.linalg_ops import LinalgOp, linalg_op
 
 # Of one operand twice that operand is the result; products of single bits are such as well.
@@ -45,18 +45,8 @@ def _element(kind: Any) -> str:
     return str(kind.element_type if isinstance(kind, ir.ShapedType) else kind)
 
 
-@dataclass
-class _Numbering:
+class _Numbering(Numbering):
     """Values that are computed alike, element by element, have one number."""
-
-    keys: dict[Any, int] = field(default_factory=dict)
-    known: dict[Any, int] = field(default_factory=dict)
-
-    def of(self, value: Any) -> int:
-        """The number of the elements of a tensor, or of a scalar."""
-        if value not in self.known:
-            self.known[value] = self._of(value)
-        return self.known[value]
 
     def _of(self, value: Any) -> int:
         op = defining_op(value)
@@ -87,9 +77,6 @@ class _Numbering:
             return operands[0]
         attributes = [str(op.attributes[number]) for number in range(len(op.attributes))]
         return self._named(op.name, *operands, *attributes, element)
-
-    def _named(self, *key: Any) -> int:
-        return self.keys.setdefault(key, len(self.keys))
 
 
 def _is_identity(dims: tuple[int | None, ...], found: LinalgOp) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 
 from mlirstack.bindings import ir
 from mlirstack.ir.ops import walk
+from mlirstack.passes.iree.readings import barrier
 
 # These give NaN as it is, or look at it.
 _UNCHANGED = frozenset({"arith.select", "arith.cmpf", "linalg.yield", "func.return"})
@@ -23,15 +24,14 @@ def hold_nans(module: Any) -> None:
     generic ins(%x) { addf %in, %nan }                 %held = util.optimization_barrier %nan
                                                        generic ins(%x) { addf %in, %held }
     """
-    module.context.allow_unregistered_dialects = True
     for op in walk(module):
         if op.name == "arith.constant" and _is_nan(op.attributes["value"]):
             value = op.results[0]
             if {use.owner.name for use in value.uses} <= _UNCHANGED:
                 continue
             with ir.InsertionPoint.after(op), op.location:
-                barrier = ir.Operation.create("util.optimization_barrier", results=[value.type], operands=[value])
-            value.replace_all_uses_except(barrier.result, [barrier])
+                passed = barrier(value)
+            value.replace_all_uses_except(passed.result, [passed])
 
 
 def _is_nan(attribute: Any) -> bool:

@@ -53,14 +53,19 @@ def hold(value: Any) -> None:
     if any(map(is_written, value.uses)) and not varies(value):
         return
     op = value.owner.operation
-    value.context.allow_unregistered_dialects = True
     with ir.InsertionPoint.after(op), op.location:
         sizes = dynamic_sizes(value)
-        barrier = ir.Operation.create("util.optimization_barrier", results=[value.type], operands=[value])
-        held = barrier.result
+        passed = barrier(value)
+        held = passed.result
         if sizes:  # of what passes a barrier nothing is known any more
             held = ir.Operation.create("flow.tensor.tie_shape", results=[value.type], operands=[held, *sizes]).result
-    value.replace_all_uses_except(held, [barrier, *(size.owner.operation for size in sizes)])
+    value.replace_all_uses_except(held, [passed, *(size.owner.operation for size in sizes)])
+
+
+def barrier(value: Any) -> Any:
+    """The op at the insertion point that passes ``value`` on; IREE fuses nothing across, and knows nothing of its result."""
+    value.context.allow_unregistered_dialects = True
+    return ir.Operation.create("util.optimization_barrier", results=[value.type], operands=[value])
 
 
 def varies(value: Any) -> bool:

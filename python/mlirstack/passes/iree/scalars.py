@@ -12,6 +12,7 @@ from typing import Any
 from mlirstack.bindings import ir
 from mlirstack.ir.ops import walk
 from mlirstack.passes.functions import defining_op
+from mlirstack.passes.iree.readings import barrier
 from mlirstack.schedules.linalg_ops import linalg_op
 
 
@@ -22,7 +23,6 @@ def hold_checked_scalars(module: Any) -> None:
     %ok = generic ins(%x) { cmpi ne, %in, 0 }      →      %held = util.optimization_barrier %x
     cf.assert (tensor.extract %ok[]), …                   %ok = generic ins(%held) { cmpi ne, %in, 0 }
     """
-    module.context.allow_unregistered_dialects = True
     for op in walk(module):
         found = linalg_op(op)
         if found is None or found.sizes or not any(use.owner.name == "tensor.extract" for use in op.results[0].uses):
@@ -30,9 +30,7 @@ def hold_checked_scalars(module: Any) -> None:
         for number, operand in enumerate(found.inputs):
             if _is_computed(operand.value):
                 with ir.InsertionPoint(op), op.location:
-                    kind = operand.value.type
-                    barrier = ir.Operation.create("util.optimization_barrier", results=[kind], operands=[operand.value])
-                op.operands[number] = barrier.result
+                    op.operands[number] = barrier(operand.value).result
 
 
 def _is_computed(value: Any) -> bool:
