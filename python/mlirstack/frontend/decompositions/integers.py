@@ -39,7 +39,7 @@ _BITWISE = (
     (aten.__rshift__.Scalar, aten.bitwise_right_shift.Tensor),
 )
 _SUMS = (aten.sum.default, aten.sum.dim_IntList, aten.cumsum.default)
-_PRODUCTS = (aten.prod.default, aten.prod.dim_int, aten.cumprod.default)
+_PRODUCTS = (aten.prod.default, aten.prod.dim_int)
 
 
 def add_integer_decompositions(table: dict[Any, Decomposition]) -> None:

@@ -1,8 +1,8 @@
 """Decompositions of scans: running sums begin at zero, and none leaves the range of numbers on the way.
 
 Torch-mlir begins a running sum with its first term, which eager adds to zero: a negative zero would stay one.  It takes the
-logarithm of running sums of exponentials, which are infinite from 89 on in float32, and 0 below -104, and has no scans of
-tensors without dimensions (torch-mlir 20261001).
+logarithm of running sums of exponentials, which are infinite from 89 on in float32, and 0 below -104, has no scans of
+tensors without dimensions, and no running products in a dtype that is asked for (torch-mlir 20261001).
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ def add_scan_decompositions(table: dict[Any, Decomposition]) -> None:
     """Extend ``table``; what stands there already is kept for complex numbers and for dynamic sizes."""
     extend(table, aten.logcumsumexp.default, _logcumsumexp)
     extend(table, aten.cumsum.default, _cumsum)
+    extend(table, aten.cumprod.default, _cumprod)
     for op in (aten.cumsum.default, aten.cumprod.default):
         extend(table, op, _of_one_number)
 
@@ -43,10 +44,23 @@ def _cumsum(x: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Any:
         _begins_at_zero.reset(token)
 
 
+def _cumprod(x: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Any:
+    """Products of integers in int64, which holds those of narrower ones modulo their size."""
+    kind = dtype or (x.dtype if _is_inexact(x.dtype) else torch.int64)
+    carried = kind if _is_inexact(kind) else torch.int64
+    if dtype is None and x.dtype == carried:
+        return NotImplemented
+    return aten.cumprod.default(x.to(kind).to(carried), dim).to(kind)
+
+
+def _is_inexact(dtype: torch.dtype) -> bool:
+    return dtype.is_floating_point or dtype.is_complex
+
+
 def _of_one_number(x: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Any:
     if x.dim():
         return NotImplemented
-    return x.to(dtype or (x.dtype if x.is_floating_point() or x.is_complex() else torch.int64), copy=True)
+    return x.to(dtype or (x.dtype if _is_inexact(x.dtype) else torch.int64), copy=True)
 
 
 def _logcumsumexp(x: Tensor, dim: int) -> Any:
