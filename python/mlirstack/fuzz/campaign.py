@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
@@ -61,15 +61,18 @@ def _examined(campaign: Campaign, done: set[tuple[int, str]]) -> Iterator[list[N
     """The results that are not ``done``, group by group, the first to be finished first."""
     ends = time.monotonic() + campaign.seconds if campaign.seconds is not None else float("inf")
 
-    def examine(numbers: Sequence[int], target: str) -> list[Numbered]:
+    def examine(group: Mapping[str, Sequence[int]]) -> list[Numbered]:
         if time.monotonic() > ends:
             return []
-        examiner = idle.get()
+        examiner, found = idle.get(), list[Numbered]()
         try:
-            results = examiner.results([Drawn(campaign.seed, number) for number in numbers], target)
+            # By one process, which exports the graphs once for all targets.
+            for target, numbers in group.items():
+                results = examiner.results([Drawn(campaign.seed, number) for number in numbers], target)
+                found += [Numbered(n, target, result) for n, result in zip(numbers, results, strict=True)]
         finally:
             idle.put(examiner)
-        return [Numbered(n, target, result) for n, result in zip(numbers, results, strict=True)]
+        return found
 
     idle: SimpleQueue[Examiner] = SimpleQueue()
     with ExitStack() as stack:
@@ -79,19 +82,19 @@ def _examined(campaign: Campaign, done: set[tuple[int, str]]) -> Iterator[list[N
         # Whoever stops listening wants no more: what has not begun is dropped before the processes are ended.
         stack.callback(pool.shutdown, wait=True, cancel_futures=True)
         futures: list[Future[list[Numbered]]] = []
-        for numbers, target in _groups(campaign, done):
-            futures.append(pool.submit(examine, numbers, target))
+        futures.extend(pool.submit(examine, group) for group in _groups(campaign, done))
         for future in as_completed(futures):
             yield future.result()
 
 
-def _groups(campaign: Campaign, done: set[tuple[int, str]]) -> Iterator[tuple[list[int], str]]:
+def _groups(campaign: Campaign, done: set[tuple[int, str]]) -> Iterator[dict[str, list[int]]]:
+    """The numbers of each group that are missing, for each target that misses any."""
     for first in range(0, campaign.graphs, campaign.group):
-        for target in campaign.targets:
-            numbers = range(first, min(first + campaign.group, campaign.graphs))
-            missing = [number for number in numbers if (number, target) not in done]
-            if missing:
-                yield missing, target
+        numbers = range(first, min(first + campaign.group, campaign.graphs))
+        missing = {target: [n for n in numbers if (n, target) not in done] for target in campaign.targets}
+        group = {target: numbers for target, numbers in missing.items() if numbers}
+        if group:
+            yield group
 
 
 def _earlier(file: Path, campaign: Campaign) -> list[Numbered]:

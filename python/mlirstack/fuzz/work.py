@@ -8,6 +8,7 @@ where that fails, in halves, so that the one at fault is found.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -23,7 +24,7 @@ from mlirstack.fuzz.build import Built, build, run
 from mlirstack.fuzz.generate import graph_of
 from mlirstack.fuzz.oracle import Expected, expect, judge
 from mlirstack.fuzz.results import EAGER, Result, Status
-from mlirstack.fuzz.spec import from_json
+from mlirstack.fuzz.spec import from_json, to_json
 from mlirstack.fuzz.values import is_inexact
 from mlirstack.lowering import LowerOptions, build_program, lower_program, program_of
 from mlirstack.passes.iree.compiler import PHASES
@@ -40,15 +41,29 @@ IREE = IreeCpuTarget.name
 def answer(question: dict[str, Any], tell: Tell) -> dict[str, list[dict[str, Any]]]:
     """Judge graphs; see the top of this module."""
     tell(EAGER)
-    specs = [from_json(graph) if isinstance(graph, str) else graph_of(*graph) for graph in question["graphs"]]
+    texts = tuple(graph if isinstance(graph, str) else to_json(graph_of(*graph)) for graph in question["graphs"])
     dump = Path(question["dump"]) if question.get("dump") else None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch.export warns about its own internals
-        expected = [expect(spec) for spec in specs]
+        expected = _expected(texts)
         return {
             target: [dataclasses.asdict(result) for result in examine(expected, target, tell, dump, route=question["route"])]
             for target in question["targets"]
         }
+
+
+# A group is asked for on one target after another: what eager says, and what is exported, is the same for all.
+
+
+@functools.lru_cache(maxsize=1)
+def _expected(texts: tuple[str, ...]) -> list[Expected]:
+    return [expect(from_json(text)) for text in texts]
+
+
+@functools.lru_cache(maxsize=1)
+def _exported(texts: tuple[str, ...]) -> Program:
+    built = build([from_json(text) for text in texts])
+    return program_of(built.module, built.inputs, name="graph")
 
 
 def examine(
@@ -57,10 +72,10 @@ def examine(
     """The result of each graph on ``target``; ``tell`` hears which step begins."""
     tell({"target": target, "graphs": len(expected)})
     try:
-        built = build([one.spec for one in expected])
+        program = _exported(tuple(to_json(one.spec) for one in expected))
         # What cannot be lowered is named once the graph stands alone.
-        function = compile_graphs(built, target, dump, route=route, explain=len(expected) == 1)
-        answers = [run_twice(function, built, tell)]
+        function = compile_graphs(program, target, dump, route=route, explain=len(expected) == 1)
+        answers = [run_twice(function, build([one.spec for one in expected]), tell)]
     except MlirstackError as error:
         if len(expected) > 1:
             middle = len(expected) // 2
@@ -105,9 +120,8 @@ class AnswerChangedError(MlirstackError):
     """The same call gave two answers, or wrote what it must not."""
 
 
-def compile_graphs(built: Built, target: str, dump: Path | None, *, route: str, explain: bool) -> Callable[..., Any]:
+def compile_graphs(program: Program, target: str, dump: Path | None, *, route: str, explain: bool) -> Callable[..., Any]:
     """The compiled module; for IREE by one run of its compiler instead of one for each phase, which gives the same file."""
-    program = program_of(built.module, built.inputs, name="graph")
     if target != IREE or dump is not None:
         options = LowerOptions(target, route, dump=dump, explain=explain)
         lowering, artifact, _ = build_program(program, options)
