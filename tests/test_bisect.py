@@ -200,7 +200,7 @@ def test_a_wrong_answer_in_compare_leaves_a_reproducer(tmp_path: Path, monkeypat
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), str(Path(bisect_models.__file__).parent)]))
     monkeypatch.setenv("MLIRSTACK_PASSES", str(tmp_path / "wrong_pass.py"))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    command = [sys.executable, "-m", "mlirstack.cli.main", "compare", "bisect_models:model", "--targets", "wrong-cpu"]
+    command = [sys.executable, "-m", "mlirstack", "compare", "bisect_models:model", "--targets", "wrong-cpu"]
     run = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     assert run.returncode == 1, run.stderr
     told = run.stderr.splitlines()
@@ -243,7 +243,7 @@ def test_what_was_built_is_executed_on_a_machine_without_mlir(case: Case, tmp_pa
     store(tmp_path, found, (), None, case.subject, case.executor, Table("tosa", "fx"), lambda doing: None)
 
     (tmp_path / "sitecustomize.py").write_text(WITHOUT_MLIR)
-    command = [sys.executable, "-m", "mlirstack.cli.main", "bisect", "net", "--target", "cpu", "--artifacts", str(tmp_path)]
+    command = [sys.executable, "-m", "mlirstack", "bisect", "net", "--target", "cpu", "--artifacts", str(tmp_path)]
     environment = os.environ | {"PYTHONPATH": str(tmp_path)}
     run = subprocess.run(
         [*command, "--json", "-"], env=environment, capture_output=True, text=True, timeout=240, check=False

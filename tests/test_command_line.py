@@ -29,6 +29,11 @@ def test_help_lists_the_commands_and_is_light() -> None:
     assert light.stdout.strip() == "[]"
 
 
+def test_the_package_is_the_command() -> None:
+    module = subprocess.run([sys.executable, "-m", "mlirstack", "--help"], capture_output=True, text=True, check=True)
+    assert module.stdout == call("mlirstack", "--help").stdout
+
+
 @pytest.mark.parametrize("command", ["lower", "compare", "pipelines", "doctor"])
 def test_every_command_has_help(command: str) -> None:
     result = call("mlirstack", command, "--help")

@@ -59,7 +59,7 @@ def test_only_models_of_the_zoo_are_rebuilt_by_name() -> None:
 def test_artifacts_are_built_here_and_compared_without_mlir(tmp_path: Path) -> None:
     store, found = tmp_path / "artifacts", tmp_path / "found.json"
     arguments = ["compare", "zoo:tiny_mlp_small", "--targets", "cpu", "--artifacts", str(store), "--json", str(found)]
-    build = [sys.executable, "-m", "mlirstack.cli.main", *arguments, "--build-only"]
+    build = [sys.executable, "-m", "mlirstack", *arguments, "--build-only"]
     subprocess.run(build, check=True, capture_output=True, timeout=300)
     folder = store / "tiny_mlp_small" / "cpu"
     assert (folder / MANIFEST).is_file() and not (folder / PARAMETERS).exists()

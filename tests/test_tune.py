@@ -300,7 +300,7 @@ func.func @main(%x: tensor<48x640xf32>) -> tensor<48x640xf32> {
 
 
 def command(*arguments: str, script: str | None = None) -> subprocess.CompletedProcess[str]:
-    start = ["-c", script] if script else ["-m", "mlirstack.cli.main"]
+    start = ["-c", script] if script else ["-m", "mlirstack"]
     return subprocess.run(
         [sys.executable, *start, "tune", *arguments], capture_output=True, text=True, check=False, timeout=300
     )

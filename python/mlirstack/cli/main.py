@@ -105,7 +105,3 @@ def main() -> None:
     # What a terminal's Ctrl-C ends tidily, so does the signal of whoever runs jobs: nothing half-written is left.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     app(prog_name="mlirstack")
-
-
-if __name__ == "__main__":
-    main()

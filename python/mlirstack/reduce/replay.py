@@ -85,7 +85,7 @@ def _replay_command(record: Record) -> Replay:
             hint="lower the model again with 'mlirstack lower', which writes reproducers that can be replayed",
         )
     words = shlex.split(record.origin)
-    command = [sys.executable, "-m", "mlirstack.cli.main", *words[1:]]
+    command = [sys.executable, "-m", "mlirstack", *words[1:]]
     with tempfile.TemporaryDirectory(prefix="mlirstack-replay-") as folder:
         if "--out" in command:
             command[command.index("--out") + 1] = folder
