@@ -13,6 +13,7 @@ from mlirstack.frontend.import_fx import ImportFx
 from mlirstack.frontend.long_sums import LowerLongSums
 from mlirstack.frontend.narrow import NarrowConstants
 from mlirstack.frontend.onnx.importer import FinishOnnx
+from mlirstack.frontend.onnx.views import NameReshapes
 from mlirstack.frontend.quotients import LowerQuotients
 from mlirstack.frontend.reshapes import LowerReshapes
 from mlirstack.frontend.roots import LowerRoots
@@ -175,6 +176,9 @@ ONNX_TO_TORCH = Stage(
         Pass("torch-refine-public-return"),
         Pass("torch-decompose-complex-ops", on=FUNCTION),
         Pass("torch-recompose-complex-ops", on=FUNCTION),
+        Pass("canonicalize", on=FUNCTION),
+        # Merged and split dynamic dimensions would be guessed from the sizes, wrongly.
+        NameReshapes(),
         Pass("canonicalize", on=FUNCTION),
         RestoreLocations(),
     ),

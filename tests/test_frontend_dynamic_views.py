@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import mlirstack as ms
-from mlirstack.frontend.dynamic_views import _groups
+from mlirstack.frontend.dynamic_views import matched_groups
 
 A, B = sympy.symbols("a b", integer=True, positive=True)
 
@@ -30,7 +30,7 @@ A, B = sympy.symbols("a b", integer=True, positive=True)
     ],
 )
 def test_groups_of_equal_product(before: list[object], after: list[object], groups: list[object]) -> None:
-    assert [(group.before, group.after) for group in _groups(before, after)] == groups
+    assert [(group.before, group.after) for group in matched_groups(before, after)] == groups
 
 
 class Reshaped(nn.Module):

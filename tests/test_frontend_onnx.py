@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import mlirstack as ms
-from mlirstack.errors import SignatureError, UnsupportedError, UsageError
+from mlirstack.errors import RuntimeCheckError, SignatureError, UnsupportedError, UsageError
 from mlirstack.frontend.references import ModelSource, load
 
 onnx = pytest.importorskip("onnx", reason="needs the extra 'onnx'")
@@ -140,6 +140,32 @@ def test_names_and_dynamic_sizes_are_kept_and_guarded(tmp_path: Path) -> None:
         assert length.tolist() == [sequence]
     with pytest.raises(SignatureError, match="dimension 'sequence' is 0, allowed: 1 or more"):
         function(torch.randn(2, 0, 16))
+
+
+@pytest.mark.target
+def test_dynamic_dimensions_are_merged_and_split_by_what_the_file_computes(tmp_path: Path) -> None:
+    """Torch-mlir guesses from the sizes: of several batches of heads it read one, and beyond memory."""
+    node = helper.make_node
+    nodes = [
+        node("Neg", ["x"], ["negative"]),
+        node("Transpose", ["negative"], ["turned"], perm=[1, 0, 2, 3]),
+        node("Reshape", ["turned", "joined"], ["rows"]),
+        node("Reshape", ["rows", "apart"], ["columns"]),
+        node("Flatten", ["negative"], ["flat"], axis=2),
+        node("Reshape", ["negative", "wanted"], ["given"]),
+    ]
+    inputs = [value("x", "batch", "length", 2, 4), value("wanted", 2, dtype=INT64)]
+    outputs = [value("rows", "n", 8), value("columns", 4, "m"), value("flat", "k", 8), value("given", "i", "j")]
+    path = saved(tmp_path, model(nodes, inputs, outputs, [numbers("joined", -1, 8), numbers("apart", 4, -1)]))
+    function, source = ms.compile(path), load(str(path))
+    assert isinstance(source, ModelSource)
+    for batch, length, wanted in ((2, 3, (6, 8)), (3, 2, (-1, 12)), (1, 1, (4, -1)), (4, 5, (0, -1))):
+        given = torch.randn(batch, length, 2, 4), torch.tensor(wanted)
+        for ours, expected in zip(function(*given), source.eager(*given), strict=True):
+            assert torch.equal(ours, expected)
+    for wanted in ((5, 8), (-1, 7), (-1, -1), (-6, -8)):
+        with pytest.raises(RuntimeCheckError, match="new shape"):
+            function(torch.randn(2, 3, 2, 4), torch.tensor(wanted))
 
 
 @pytest.mark.parametrize(

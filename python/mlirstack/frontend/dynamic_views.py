@@ -22,7 +22,7 @@ _VIEWS = (aten.view.default, aten._unsafe_view.default, aten.reshape.default)
 
 
 @dataclass(frozen=True)
-class _Group:
+class Group:
     """Neighbouring dimensions of the operand that become neighbouring dimensions of the result."""
 
     before: tuple[int, ...]
@@ -37,8 +37,8 @@ def rewrite_dynamic_views(graph: fx.Graph) -> None:
         before, after = _sizes(node.args[0].meta["val"]), _sizes(node.meta["val"])
         if 0 in before:
             continue  # nothing to misplace
-        groups = _groups(before, after)
-        if any(_is_ambiguous(group, before, after) for group in groups):
+        groups = matched_groups(before, after)
+        if any(is_ambiguous(group, before, after) for group in groups):
             _replace(graph, node, groups)
 
 
@@ -47,9 +47,10 @@ def _sizes(tensor: torch.Tensor) -> list[Any]:
     return [size.node.expr if isinstance(size, torch.SymInt) else int(size) for size in tensor.shape]
 
 
-def _groups(before: Sequence[Any], after: Sequence[Any]) -> list[_Group]:
-    """The smallest groups of equal product, in order."""
-    groups: list[_Group] = []
+def matched_groups(before: Sequence[Any], after: Sequence[Any]) -> list[Group]:
+    """The smallest groups of equal product, in order, of sizes that are numbers or sympy's; in the last one products may
+    differ, where the sizes do not say that they are equal."""
+    groups: list[Group] = []
     i = j = 0
     while i < len(before) or j < len(after):
         start = i, j
@@ -62,7 +63,7 @@ def _groups(before: Sequence[Any], after: Sequence[Any]) -> list[_Group]:
                 i += 1
             else:
                 j += 1
-        groups.append(_Group(tuple(range(start[0], i)), tuple(range(start[1], j))))
+        groups.append(Group(tuple(range(start[0], i)), tuple(range(start[1], j))))
     return groups
 
 
@@ -78,13 +79,14 @@ def _divides(part: Sequence[Any], whole: Sequence[Any]) -> bool:
     return bool(sympy.denom(quotient) == 1)
 
 
-def _is_ambiguous(group: _Group, before: Sequence[Any], after: Sequence[Any]) -> bool:
+def is_ambiguous(group: Group, before: Sequence[Any], after: Sequence[Any]) -> bool:
+    """Does ``group`` merge or split dimensions of sizes that are not all numbers?"""
     sizes = [*(before[i] for i in group.before), *(after[j] for j in group.after)]
     is_dynamic = any(not isinstance(size, int) for size in sizes)
     return is_dynamic and not (len(group.before) == 1 and len(group.after) == 1)
 
 
-def _replace(graph: fx.Graph, node: fx.Node, groups: Sequence[_Group]) -> None:
+def _replace(graph: fx.Graph, node: fx.Node, groups: Sequence[Group]) -> None:
     sizes = node.args[1]
     value: Any = node.args[0]
     wanted = node.meta["val"]
