@@ -12,6 +12,7 @@ from mlirstack.errors import BundleError, TargetUnavailableError
 from mlirstack.passes import abi
 from mlirstack.passes.elf import ElfObject
 from mlirstack.passes.runtime_libraries import resolve
+from mlirstack.targets.cpu.heap import keep_freed_memory
 
 OBJECT_FILE, LLVMIR_FILE = "main.o", "main.ll"  # of an artifact
 
@@ -57,7 +58,10 @@ class LoadedObject:
         elf = ElfObject.parse(data)
         self.abi = module_abi(elf)
         builder = llvm.JITLibraryBuilder().add_object_img(data)
-        for symbol in elf.undefined():
+        wanted = elf.undefined()
+        if "malloc" in wanted:
+            keep_freed_memory()
+        for symbol in wanted:
             found = resolve(symbol)
             if found is None:
                 raise TargetUnavailableError(f"no library of this machine has the symbol '{symbol}'")
