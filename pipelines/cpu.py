@@ -26,6 +26,7 @@ from mlirstack.pipelines.graph import FUNCTION, SLICES, fused, prepared, to_buff
 from mlirstack.schedules.cpu.machine import HOST
 from mlirstack.schedules.cpu.packing import PackContractions
 from mlirstack.schedules.cpu.parallel import ParallelizeKernels
+from mlirstack.schedules.cpu.strided_vectors import UnrollStridedVectors
 from mlirstack.schedules.cpu.tiling import TileKernels
 from mlirstack.schedules.cpu.unit_loops import DropUnitLoops
 from mlirstack.schedules.cpu.vector_lowering import LowerVectors
@@ -121,6 +122,7 @@ def _loops(math: VectorMath) -> Stage:
             math,
             # Contractions to outer products, transfers to one-dimensional loads and stores.
             LowerVectors(),
+            UnrollStridedVectors(),
             Pass("scf-forall-to-parallel", on=FUNCTION),
             Pass("tm-tensor-to-loops", on=FUNCTION),
             # memref.copy would call a runtime library that is not shipped: copies become linalg ops, then loops.

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from mlirstack.bindings import dialect, ir
 from mlirstack.pipeline.step import PythonPass
-from mlirstack.schedules.contractions import contraction
+from mlirstack.schedules.contractions import Contraction, contraction
 from mlirstack.schedules.cpu.tile_shape import BodyCopy, generic
 from mlirstack.schedules.linalg_ops import LinalgOp, Operand, coefficient, expression_loops, kernels, linalg_ops
 
@@ -20,7 +20,8 @@ from mlirstack.schedules.linalg_ops import LinalgOp, Operand, coefficient, expre
 @dataclass(frozen=True)
 class DropUnitLoops(PythonPass):
     """Before: tiled kernels.  After: ops with windows have no loops of one iteration, except for one summation of a
-    contraction; what the window's stride skips is skipped by a strided slice, and indices are plain.
+    contraction (over channels, where there are any); what the window's stride skips is skipped by a strided slice, and
+    indices are plain.
 
     Ops that still slide a window over several elements are left alone.
     """
@@ -38,7 +39,8 @@ def _drop(op: LinalgOp) -> None:
     found = contraction(op)
     if found is not None and op.outputs[0].dims[-1] not in found.columns:
         found = None  # not in packed form: no outer product, but one multiplication an element
-    kept = [d for d, size in enumerate(op.shape) if size > 1 or (found is not None and d == found.sums[-1])]
+    summed = _sum_to_keep(found, op.shape) if found is not None else None
+    kept = [d for d, size in enumerate(op.shape) if size > 1 or d == summed]
     if any(_kept_loops(e, kept) is None for operand in op.operands for e in operand.expressions):
         return
     with ir.InsertionPoint(op.op), op.op.location:
@@ -53,6 +55,14 @@ def _drop(op: LinalgOp) -> None:
             result = dialect("tensor").insert_slice(result, out.value, [], [], [], offsets, sizes, strides)
     op.op.results[0].replace_all_uses_with(result)
     op.op.erase()
+
+
+def _sum_to_keep(found: Contraction, shape: Sequence[int]) -> int:
+    """The last summation that no other kept loop slides along: with channels before rows and columns of an image, one over
+    channels, for the tap slides along the rows of a register tile.  The last of all where there is none."""
+    indices = [expression_loops(e) for e in found.lhs.expressions]
+    sliding = {d for loops in indices for d in loops if any(shape[other] > 1 for other in loops if other != d)}
+    return next((d for d in reversed(found.sums) if d not in sliding), found.sums[-1])
 
 
 def _kept_loops(expression: Any, kept: Sequence[int]) -> tuple[int, ...] | None:
