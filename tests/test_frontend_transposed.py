@@ -9,6 +9,7 @@ import pytest
 import torch
 from several import assert_as_eager
 from torch import nn
+from torch.fx.experimental.proxy_tensor import make_fx
 
 import mlirstack as ms
 from mlirstack.frontend.decompositions.table import decomposition_table
@@ -25,7 +26,7 @@ def test_phases_of_one_dimension(stride: int, dilation: int, groups: int) -> Non
     """Every kernel size up to 5, padding and output padding, in float64: only the order of sums differs."""
     torch.manual_seed(0)
     decomposed, seen, is_plain = _transposed, 0, stride == 1 and groups == 1
-    for kernel, padding, extra in itertools.product(range(1, 6), range(3), range(max(stride, dilation))):
+    for kernel, padding, extra in itertools.product(range(1, 6), range(5), range(max(stride, dilation))):
         x = torch.randn(2, 4, 5, dtype=torch.float64)
         weight, bias = torch.randn(4, 3, kernel, dtype=torch.float64), torch.randn(3 * groups, dtype=torch.float64)
         arguments = (x, weight, bias, [stride], [padding], [dilation], True, [extra], groups)
@@ -51,6 +52,15 @@ def test_dimensions_are_independent(rank: int) -> None:
     torch.testing.assert_close(_transposed(*arguments), aten.convolution(*arguments))
 
 
+def test_positions_in_the_padding_are_not_computed() -> None:
+    """Seven input positions and two taps make eight positions of each phase, of which six reach into the output."""
+    x, weight, options = torch.randn(1, 2, 7, 7), torch.randn(2, 3, 4, 4), (None, [2, 2], [3, 2], [1, 1], True, [0, 0], 1)
+    graph = make_fx(lambda x, weight: _transposed(x, weight, *options))(x, weight)
+    (node,) = [node for node in graph.graph.nodes if node.target == aten.convolution.default]
+    assert tuple(node.meta["val"].shape) == (1, 12, 6, 6)
+    torch.testing.assert_close(graph(x, weight), aten.convolution(x, weight, *options))
+
+
 def test_a_plain_convolution_stays_as_it_is() -> None:
     x, weight = torch.randn(1, 2, 5), torch.randn(3, 2, 3)
     plain = (x, weight, None, [2], [1], [1], False, [0], 1)
@@ -66,8 +76,9 @@ def test_a_plain_convolution_stays_as_it_is() -> None:
         (nn.ConvTranspose1d(4, 6, 3, stride=2, padding=1, output_padding=1, groups=2), (2, 4, 7)),
         (nn.ConvTranspose2d(4, 6, (3, 5), stride=(2, 3), padding=(1, 2), dilation=(2, 1)), (2, 4, 5, 6)),
         (nn.ConvTranspose3d(4, 4, (3, 2, 3), stride=(2, 2, 1), groups=4), (1, 4, 3, 4, 5)),
+        (nn.ConvTranspose2d(8, 8, (5, 7), 2, (2, 3), (0, 1), groups=2), (1, 8, 3, 9)),
     ],
-    ids=["1d-grouped", "2d-dilated", "3d-depthwise"],
+    ids=["1d-grouped", "2d-dilated", "3d-depthwise", "2d-grouped"],
 )
 def test_compiled(module: nn.Module, shape: tuple[int, ...]) -> None:
     x = torch.randn(*shape)

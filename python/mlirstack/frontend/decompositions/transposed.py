@@ -81,16 +81,39 @@ class _Axis:
         return self.dilation // math.gcd(self.stride, self.dilation)
 
     @property
-    def cut(self) -> int:
-        """Positions at both ends that belong to the padding and that the convolution need not compute."""
-        reach = (self.taps - 1) * self.step
-        symmetric = self.stride == 1 and self.out == self.size + reach - 2 * self.padding
-        return min(self.padding, reach) if symmetric else 0
+    def full(self) -> int:
+        """Output positions of the longest phases, those in the padding included."""
+        return self.reach(self.taps) + self.size
+
+    @property
+    def first(self) -> int:
+        """Positions of each phase that lie in the padding before the output, and need not be computed."""
+        in_padding = self.padding // self.stride if self.is_aligned else 0
+        return min(in_padding, self.size + self.reach(self.parts[-1].taps) - 1)
 
     @property
     def length(self) -> int:
-        """Output positions of one phase that are computed."""
-        return self.size + (self.taps - 1) * self.step - 2 * self.cut
+        """Positions of each phase from ``first`` on, without those in the padding behind the output."""
+        stop = (self.padding + self.out - 1) // self.stride + 1 if self.is_aligned else self.full
+        return min(self.full, stop) - self.first
+
+    @property
+    def is_aligned(self) -> bool:
+        """Do equal positions of all phases lie in the padding together?"""
+        return self.is_shuffle or self.stride == 1
+
+    def reach(self, taps: int) -> int:
+        """Input elements from the first of ``taps`` taps to the last."""
+        return (taps - 1) * self.step
+
+    def pads(self, part: _Part) -> tuple[int, int, int]:
+        """Zeros before and behind the input of ``part``, less than none where it is cut, and behind the result.
+
+        Phases of fewer taps end earlier.
+        """
+        reach = self.reach(part.taps)
+        stop = min(self.size + reach, self.first + self.length)
+        return reach - self.first, stop - self.size, self.first + self.length - stop
 
     @property
     def is_shuffle(self) -> bool:
@@ -154,7 +177,7 @@ def _by_phases(x: Tensor, weight: Tensor, bias: Tensor | None, axes: Sequence[_A
         found = _in_place(found, axis, phase_at=2 + i, length_at=2 + rank + i)
     found = found.reshape(batch, channels, *(found.shape[2 + rank + i] for i in range(rank)))
     for i, axis in enumerate(axes):
-        first = axis.padding - axis.cut
+        first = axis.padding - axis.first * axis.stride
         missing = first + axis.out - found.shape[2 + i]
         if missing > 0:
             found = aten.constant_pad_nd(found, [*[0, 0] * (rank - 1 - i), 0, missing], 0)
@@ -169,14 +192,25 @@ def _phases(x: Tensor, weight: Tensor, axes: Sequence[_Axis], groups: int, parts
         return found[0] if len(found) == 1 else torch.cat(found, 2 + len(parts))
     rank, both = len(axes), list(zip(axes, parts, strict=True))
     filters = _filters(weight, both, groups)
-    full = [(part.taps - 1) * axis.step - axis.cut for axis, part in both]
+    before, behind, missing = zip(*(axis.pads(part) for axis, part in both), strict=True)
+    is_even = before == behind and min(before) >= 0
+    given = x if is_even else _padded(x, before, behind)
+    padding = before if is_even else [0] * rank
     phases = aten.convolution(
-        x, filters, None, [1] * rank, full, [axis.step for axis in axes], False, [0] * rank, groups
+        given, filters, None, [1] * rank, padding, [axis.step for axis in axes], False, [0] * rank, groups
     )  # fmt: skip
     phases = phases.reshape(x.shape[0], -1, *(part.phases for part in parts), *phases.shape[2:])
-    # Phases of fewer taps end earlier.
-    pads = [amount for axis, part in reversed(both) for amount in (0, (axis.taps - part.taps) * axis.step)]
+    pads = [amount for count in reversed(missing) for amount in (0, count)]
     return aten.constant_pad_nd(phases, pads, 0) if any(pads) else phases
+
+
+def _padded(x: Tensor, before: Sequence[int], behind: Sequence[int]) -> Tensor:
+    """``x`` with zeros around its spatial dimensions, and cut where their number is negative."""
+    for i, (front, back) in enumerate(zip(before, behind, strict=True)):
+        start, size = max(0, -front), x.shape[2 + i] + min(0, front) + min(0, back)
+        x = x.narrow(2 + i, start, size) if size < x.shape[2 + i] else x
+    pads = [max(0, amount) for pair in zip(before[::-1], behind[::-1], strict=True) for amount in pair]
+    return aten.constant_pad_nd(x, pads, 0) if any(pads) else x
 
 
 def _filters(weight: Tensor, axes: Sequence[tuple[_Axis, _Part]], groups: int) -> Tensor:
