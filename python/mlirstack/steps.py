@@ -84,6 +84,7 @@ STEPS: dict[str, str] = {
     "mlirstack-overlap-launches": "mlirstack.passes.cuda.overlap:OverlapLaunches",
     "mlirstack-own-fills": "mlirstack.passes.buffers:OwnFills",
     "mlirstack-own-tm-tensor-buffers": "mlirstack.passes.buffers:OwnTmTensorBuffers",
+    "mlirstack-name-reshapes": "mlirstack.frontend.onnx.views:NameReshapes",
     "mlirstack-pin-broadcasts": "mlirstack.passes.pin:PinBroadcasts",
     "mlirstack-pin-reshapes": "mlirstack.passes.pin:PinReshapes",
     "mlirstack-protect-arguments": "mlirstack.passes.entry:ProtectArguments",
