@@ -216,7 +216,7 @@ def cpu_pipeline(route: str, level: str, *, threads: int = 1, opt_level: int = 2
     compiled = Stage("object", "object", (CompileObject(opt_level),), "relocatable object for this machine's processor")
     kernels = (KERNELS, parallel) if threads > 1 else (KERNELS,)
     back = (
-        prepared(), fused(), PACKED, *kernels, _tiled(), VECTORIZED, BUFFERIZED, _loops(VectorMath()),
+        prepared(), fused(computed_apart=True), PACKED, *kernels, _tiled(), VECTORIZED, BUFFERIZED, _loops(VectorMath()),
         _llvm(threads, ExportEntries()), LLVMIR, compiled, ASM,
     )  # fmt: skip
     names = [stage.name for stage in back]

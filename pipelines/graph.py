@@ -47,8 +47,9 @@ def prepared(*before_hoisting: Step, keep_narrow: bool = False) -> Stage:
     )
 
 
-def fused(*on_windows: Step) -> Stage:
-    """The stage ``fused``; ``on_windows`` are steps that see contractions and convolutions before they lose their names."""
+def fused(*on_windows: Step, computed_apart: bool = False) -> Stage:
+    """The stage ``fused``; ``on_windows`` are steps that see contractions and convolutions before they lose their names.
+    ``computed_apart``: see ``computed`` of :class:`PinReshapes`."""
     return Stage(
         "fused",
         "linalg",
@@ -57,7 +58,7 @@ def fused(*on_windows: Step) -> Stage:
             # with an elementwise chain fused into an operand, it would be computed once per output element.
             GeneralizeNamed(),
             PinBroadcasts(),
-            PinReshapes(),
+            PinReshapes(computed_apart),
             Pass("linalg-fuse-elementwise-ops", on=FUNCTION),
             PinBroadcasts(remove=True),
             Pass("canonicalize"),

@@ -7,14 +7,14 @@ here, but it only fuses a producer that has one user: a pin is a second one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass
 from typing import Any
 
 from mlirstack.bindings import dialect, ir
 from mlirstack.ir.ops import walk
 from mlirstack.passes import functions
-from mlirstack.passes.regions import static_elements
+from mlirstack.passes.regions import known_shape, static_elements
 from mlirstack.pipeline.step import PythonPass
 
 _PIN = "mlirstack_pin"
@@ -44,30 +44,33 @@ class PinReshapes(PythonPass):
     """Before and after: contractions with names.  Every reshape that a single product reads through (a matmul, or a batch
     of one), and every such product that is reshaped, has a second user, a call of ``@mlirstack_pin``: its loops stay one for
     rows, columns and sum each, and it stays apart from what is elementwise.  Batches are left to fusion, which takes heads
-    apart and puts them together, but for factors that are gathered: they would be gathered again for every row.
+    apart and puts them together, but for factors that are gathered: they would be gathered again for every row.  With
+    ``computed=true`` so are factors that are computed: they would be computed again for every row or column of the result.
     ``mlirstack-pin-broadcasts{remove=true}`` takes these pins out as well."""
 
     name = "mlirstack-pin-reshapes"
+    computed: bool = False
 
     def apply(self, module: Any) -> None:
         for op in walk(module):
             if op.name not in ("linalg.matmul", "linalg.batch_matmul"):
                 continue
             is_single = op.name == "linalg.matmul" or ir.RankedTensorType(op.results[0].type).shape[0] == 1
-            for value in op.operands:
+            for position, value in enumerate(list(op.operands)[:2]):
                 producer = functions.defining_op(value)
                 if is_single and producer is not None and producer.name == "tensor.collapse_shape":
                     _pin(module, producer)
                 elif not is_single:
-                    for gathered in _gathered(producer):
-                        _pin(module, gathered)
+                    for apart in (self.computed and _computed(op, position)) or _gathered(producer):
+                        _pin(module, apart)
             users = [use.owner.operation for use in op.results[0].uses]
             if is_single and any(user.name == "tensor.expand_shape" for user in users):
                 _pin(module, op)
 
 
 _RESHAPES = ("tensor.expand_shape", "tensor.collapse_shape")
-_TRANSPORT = frozenset({"arith.extf", "arith.mulf", "arith.constant", "linalg.yield"})  # cheap to repeat for every row
+_MOVES = frozenset({"arith.extf", "linalg.yield"})
+_TRANSPORT = _MOVES | {"arith.mulf", "arith.constant"}  # cheap to repeat for every row
 
 
 def _gathered(op: Any | None) -> list[Any]:
@@ -78,6 +81,17 @@ def _gathered(op: Any | None) -> list[Any]:
         if not _is_moved(before) and any(_extracts(one) for one in _chain(before)):
             found.append(before)
     return found
+
+
+def _computed(product: Any, position: int) -> list[Any]:
+    """What factor ``position`` of a product is computed by, before it is moved and widened; nothing where it is used for few
+    rows or columns of the result, or nobody knows for how many."""
+    *_, rows, columns = known_shape(ir.RankedTensorType(product.results[0].type))
+    uses = columns if position == 0 else rows
+    factor = functions.defining_op(product.operands[position])
+    if uses is None or uses < _BROADCAST:
+        return []
+    return [before for before in _chain(factor, _only_moves) if not _only_moves(before)]
 
 
 def _chain(op: Any | None, goes_on: Callable[[Any], bool] = lambda op: True) -> Iterator[Any]:
@@ -94,8 +108,12 @@ def _chain(op: Any | None, goes_on: Callable[[Any], bool] = lambda op: True) -> 
             pending += [functions.defining_op(operand) for operand in reversed(list(one.operands))]
 
 
-def _is_moved(op: Any) -> bool:
-    return op.name in _RESHAPES or all(inner.name in _TRANSPORT for inner in walk(op) if inner != op)
+def _is_moved(op: Any, by: Set[str] = _TRANSPORT) -> bool:
+    return op.name in _RESHAPES or all(inner.name in by for inner in walk(op) if inner != op)
+
+
+def _only_moves(op: Any) -> bool:
+    return _is_moved(op, _MOVES)
 
 
 def _extracts(op: Any) -> bool:
