@@ -33,6 +33,7 @@ from mlirstack.frontend.dynamic import AxisSpec, DimensionNames, leaf_axes, plai
 from mlirstack.frontend.dynamic_views import rewrite_dynamic_views
 from mlirstack.frontend.graph import FxGraph, dtype_name, node_source, output_node, placeholders
 from mlirstack.frontend.layouts import give_as_stored, order_of, take_as_stored
+from mlirstack.frontend.literals import refuse_overflowing_numbers
 from mlirstack.frontend.program import ArgumentSpec, Mutation, Program, ResultSpec, Signature
 from mlirstack.frontend.quantized import refuse_packed_modules
 from mlirstack.frontend.quick_capture import quick_capture
@@ -80,6 +81,7 @@ def export(
             exported, axes = model, None
         else:
             exported, axes = _capture(model, inputs, dict(kwargs or {}), dynamic_shapes)
+        refuse_overflowing_numbers(exported.graph_module)
         make_bodies_functional(exported.graph_module)
         rewrite_prim_views(exported.graph_module)
         rewrite_range_outputs(exported.graph_module)

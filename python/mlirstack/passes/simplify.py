@@ -23,7 +23,7 @@ class SimplifyLinalg(PythonPass):
     """Before and after: linalg on tensors.
 
     - A maximum reduction starts from minus infinity, not from the lowest finite number (minimum: plus infinity), so that a
-      row of -inf stays -inf, as in torch.
+      row of -inf stays -inf, as in torch; so does what an image is padded with before its windows are reduced.
     - ``maximum(minimum(x, largest), 0)``, TOSA's relu, is ``maximum(x, 0)``.
     - An op that reduces nothing, as a sum over no dimensions, has the number that it starts from in its body: fused into
       another op, it would be written once for each of that one's elements.
@@ -147,19 +147,32 @@ def _exact_identity(op: Any) -> None:
     maps = dialect("linalg").get_indexing_maps(op)
     if maps is None or len(op.results) != 1 or not len(op.regions):
         return
-    start = functions.defining_op(op.operands[len(op.operands) - 1])
     identity = _combiner_identity(op)
-    if start is None or start.name != "linalg.fill" or identity is None:
+    if identity is None:
         return
-    value = start.operands[0]
+    start = functions.defining_op(op.operands[len(op.operands) - 1])
+    if start is not None and start.name == "linalg.fill" and _is_largest(start.operands[0], identity):
+        with ir.InsertionPoint(op), op.location:
+            exact = _constant_like(start.operands[0], identity)
+            fill = start.operation.clone()
+        fill.operands[0] = exact
+        op.operands[len(op.operands) - 1] = fill.results[0]
+    padded = functions.defining_op(op.operands[0])
+    if padded is not None and padded.name == "tensor.pad" and len(list(padded.results[0].uses)) == 1:
+        ending = functions.yield_op(padded.regions[0].blocks[0])
+        if _is_largest(ending.operands[0], identity):
+            with ir.InsertionPoint(padded), padded.location:
+                ending.operands[0] = _constant_like(ending.operands[0], identity)
+
+
+def _is_largest(value: Any, identity: float) -> bool:
+    """Is ``value`` the finite number that is nearest to the infinity ``identity``?"""
     largest = _LARGEST.get(str(value.type))
-    if largest is None or _float_constant(value) != math.copysign(largest, identity):
-        return
-    with ir.InsertionPoint(op), op.location:
-        exact = dialect("arith").ConstantOp(value.type, ir.FloatAttr.get(value.type, identity)).result
-        fill = start.operation.clone()
-    fill.operands[0] = exact
-    op.operands[len(op.operands) - 1] = fill.results[0]
+    return largest is not None and _float_constant(value) == math.copysign(largest, identity)
+
+
+def _constant_like(value: Any, number: float) -> Any:
+    return dialect("arith").ConstantOp(value.type, ir.FloatAttr.get(value.type, number)).result
 
 
 def _combiner_identity(op: Any) -> float | None:

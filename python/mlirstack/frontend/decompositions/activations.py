@@ -17,6 +17,7 @@ from torch import Tensor
 from mlirstack.frontend.decompositions.extend import Decomposition, extend
 from mlirstack.frontend.decompositions.unsigned import common_dtype
 from mlirstack.frontend.half import accumulation
+from mlirstack.frontend.literals import constant
 
 aten = torch.ops.aten
 
@@ -106,7 +107,7 @@ def _clamp(x: Tensor, low: float | None = None, high: float | None = None) -> An
     result = x
     for bound, beyond in ((low, torch.lt), (high, torch.gt)):
         if bound is not None:
-            limit = torch.full((), bound, dtype=x.dtype)
+            limit = constant(bound, x.dtype)
             result = torch.where(beyond(result, limit), limit, result)
     return result
 

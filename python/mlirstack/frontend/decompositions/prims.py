@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, fx
 
 from mlirstack.frontend.decompositions.extend import Decomposition
+from mlirstack.frontend.literals import constant
 
 aten, prims = torch.ops.aten, torch.ops.prims
 
@@ -40,6 +41,11 @@ def rewrite_prim_views(module: fx.GraphModule) -> None:
 def add_prim_decompositions(table: dict[Any, Decomposition]) -> None:
     """Extend ``table``: where the elements of a result lie in memory is no matter of the graph."""
     table[prims.copy_strided.default] = _copy_strided
+    table[prims.scalar_tensor.default] = _scalar_tensor
+
+
+def _scalar_tensor(number: Any, *, dtype: torch.dtype, device: torch.device) -> Tensor:
+    return constant(number, dtype, device)
 
 
 def _copy_strided(x: Tensor, stride: Sequence[int]) -> Tensor:

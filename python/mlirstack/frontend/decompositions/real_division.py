@@ -17,6 +17,7 @@ from mlirstack.frontend.decompositions.division import where_floored
 from mlirstack.frontend.decompositions.extend import Decomposition, extend
 from mlirstack.frontend.decompositions.unsigned import common_dtype
 from mlirstack.frontend.half import HALF, accumulation
+from mlirstack.frontend.literals import constant
 
 aten = torch.ops.aten
 
@@ -28,6 +29,7 @@ def add_real_division_decompositions(table: dict[Any, Decomposition]) -> None:
     extend(table, aten.trunc.default, _trunc)
     for op in (aten.fmod.Tensor, aten.fmod.Scalar):
         extend(table, op, _fmod)
+    extend(table, aten.remainder.Scalar_Tensor, _remainder_of_number)
     for op in (aten.div.Tensor_mode, aten.div.Scalar_mode):
         extend(table, op, where_floored(_floor_divide))
         extend(table, op, _half_truncated)
@@ -42,14 +44,20 @@ def _quotient_by_number(x: Tensor, y: Any) -> Any:
     return x.to(torch.get_default_dtype()) / y
 
 
-def _operands(x: Tensor, y: Any) -> tuple[Tensor, Tensor, torch.dtype] | None:
+def _operands(x: Any, y: Any) -> tuple[Tensor, Tensor, torch.dtype] | None:
     """Both in the dtype in which eager divides, and the dtype of the result; None where that is not of real numbers."""
     dtype = common_dtype((x, y))
     if not dtype.is_floating_point:
         return None
     wide = accumulation(dtype)
-    divisor = y if isinstance(y, Tensor) else torch.full((), y, dtype=dtype, device=x.device)
-    return x.to(wide), divisor.to(wide), dtype
+    dividend, divisor = (v if isinstance(v, Tensor) else constant(v, dtype) for v in (x, y))
+    return dividend.to(wide), divisor.to(wide), dtype
+
+
+def _remainder_of_number(x: float, y: Tensor) -> Any:
+    """Torch-mlir has no remainder of a number by a tensor."""
+    dtype = common_dtype((x, y))
+    return torch.remainder(constant(x, dtype, y.device), y.to(dtype)) if dtype.is_floating_point else NotImplemented
 
 
 def _fmod(x: Tensor, y: Any) -> Any:
@@ -74,10 +82,12 @@ def _half_truncated(x: Tensor, y: Any, *, rounding_mode: str | None = None) -> A
     operands = _operands(x, y)
     if rounding_mode != "trunc" or operands is None or operands[2] not in HALF:
         return NotImplemented
-    return torch.trunc(operands[0] / operands[1]).to(operands[2])
+    # A number keeps the digits and the magnitude that it has in float32.
+    divisor = operands[1] if isinstance(y, Tensor) else constant(y, operands[1].dtype)
+    return torch.trunc(operands[0] / divisor).to(operands[2])
 
 
-def _floor_divide(x: Tensor, y: Any) -> Any:
+def _floor_divide(x: Any, y: Any) -> Any:
     """The quotient of what is left of ``x`` without the remainder, one less where the signs differ; by zero as it comes."""
     operands = _operands(x, y)
     if operands is None:

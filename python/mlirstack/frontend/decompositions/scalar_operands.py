@@ -17,6 +17,7 @@ from torch.utils import _pytree as pytree
 from mlirstack.frontend.decompositions.extend import Decomposition, extend
 from mlirstack.frontend.decompositions.unsigned import common_dtype
 from mlirstack.frontend.half import HALF
+from mlirstack.frontend.literals import rounded
 
 aten = torch.ops.aten
 
@@ -36,6 +37,24 @@ def add_scalar_operand_decompositions(table: dict[Any, Decomposition]) -> None:
     """Extend ``table``; what stands there already is kept where no operand is cut."""
     for op in (*_COMPARISONS, *_ARITHMETIC):
         extend(table, op, functools.partial(_in_common_dtype, op))
+    for op in (aten.mul.Tensor, aten.mul.Scalar, aten.div.Tensor, aten.div.Scalar):
+        extend(table, op, functools.partial(_beyond_half, op))
+    extend(table, aten.leaky_relu.default, _beyond_half_slope)
+
+
+def _beyond_half(op: Any, x: Any, number: Any, **options: Any) -> Any:
+    """Products with a number, and quotients by it, that half precision cannot hold: eager has it in float32."""
+    if not isinstance(x, Tensor) or x.dtype not in HALF or isinstance(number, Tensor):
+        return NotImplemented
+    if rounded(number, x.dtype) == number:
+        return NotImplemented
+    return op(x.float(), number, **options).to(x.dtype)
+
+
+def _beyond_half_slope(x: Tensor, slope: float = 0.01) -> Any:
+    if x.dtype not in HALF or rounded(slope, x.dtype) == slope:
+        return NotImplemented
+    return aten.leaky_relu.default(x.float(), slope).to(x.dtype)
 
 
 def _in_common_dtype(op: Any, *args: Any, **kwargs: Any) -> Any:

@@ -32,9 +32,11 @@ from mlirstack.frontend.decompositions.extend import Decomposition, extend
 from mlirstack.frontend.decompositions.fused_attention import add_fused_attention_decompositions
 from mlirstack.frontend.decompositions.fused_cells import add_fused_cell_decompositions
 from mlirstack.frontend.decompositions.gradients import add_gradient_decompositions
+from mlirstack.frontend.decompositions.grids import add_grid_decompositions
 from mlirstack.frontend.decompositions.indexing import add_indexing_decompositions
 from mlirstack.frontend.decompositions.integer_windows import add_integer_window_decompositions
 from mlirstack.frontend.decompositions.integers import add_integer_decompositions
+from mlirstack.frontend.decompositions.maxima import add_maxima_decompositions
 from mlirstack.frontend.decompositions.norms import add_norm_decompositions
 from mlirstack.frontend.decompositions.ordering import add_ordering_decompositions
 from mlirstack.frontend.decompositions.padding import add_padding_decompositions
@@ -52,6 +54,7 @@ from mlirstack.frontend.decompositions.unsigned import add_unsigned_decompositio
 from mlirstack.frontend.decompositions.window_gradients import add_window_gradient_decompositions
 from mlirstack.frontend.devices import with_constants_in_place
 from mlirstack.frontend.half import HALF, accumulation
+from mlirstack.frontend.literals import constant, wrapped
 
 aten = torch.ops.aten
 
@@ -110,6 +113,7 @@ def decomposition_table() -> dict[Any, Decomposition]:
     add_integer_decompositions(table)
     add_complex_decompositions(table)
     add_complex_function_decompositions(table)
+    add_grid_decompositions(table)
     add_indexing_decompositions(table)
     add_bit_decompositions(table)
     add_gradient_decompositions(table)
@@ -120,6 +124,7 @@ def decomposition_table() -> dict[Any, Decomposition]:
     add_transposed_decompositions(table)
     add_depthwise_decompositions(table)
     add_integer_window_decompositions(table)
+    add_maxima_decompositions(table)
     add_pair_decompositions(table)
     add_selection_decompositions(table)
     add_special_function_decompositions(table)
@@ -173,9 +178,10 @@ def _comparison(with_tensor: Any) -> Decomposition:
         if x.dtype == torch.uint8:
             return with_tensor(*compared_with(x, number))
         if not x.is_floating_point() and not isinstance(number, float):
-            return NotImplemented
+            cut = wrapped(number, torch.result_type(x, number))
+            return NotImplemented if cut == number else with_tensor(x, torch.full((), cut, dtype=x.dtype, device=x.device))
         dtype = torch.result_type(x, number)
-        return with_tensor(x.to(dtype), torch.full((), number, dtype=dtype, device=x.device))
+        return with_tensor(x.to(dtype), constant(number, dtype, x.device))
 
     return decomposition
 

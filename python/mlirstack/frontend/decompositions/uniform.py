@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, fx
 
 from mlirstack.frontend.graph import calls, node_tensors
+from mlirstack.frontend.literals import rounded
 
 aten = torch.ops.aten
 
@@ -86,4 +87,4 @@ def _is_plain(node: fx.Node) -> bool:
 
 def _filled(node: fx.Node, number: Number) -> Tensor:
     (found,) = node_tensors(node)
-    return torch.full(found.shape, number, dtype=found.dtype)
+    return torch.full(found.shape, rounded(number, found.dtype), dtype=found.dtype)
