@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections import OrderedDict, namedtuple
+from collections import OrderedDict, defaultdict, deque, namedtuple
 
 import pytest
 import torch
@@ -16,7 +16,9 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 import mlirstack as ms
-from mlirstack.errors import SignatureError, UnsupportedError
+from mlirstack.bundle.trees import flatten, parse, unflatten
+from mlirstack.errors import SignatureError, UnsupportedError, UsageError
+from mlirstack.frontend import trees
 
 Pair = namedtuple("Pair", "left right")
 
@@ -264,3 +266,45 @@ def test_numbers_of_the_program_are_told_apart_by_their_bits():
     assert compiled(torch.ones(2), float("nan"), -0.0).isnan().all()
     with pytest.raises(SignatureError, match=r"exported for -0\.0"):
         compiled(torch.ones(2), float("nan"), 0.0)
+
+
+def keyed(table, lists, size, *, last):
+    (a,) = lists["a"]
+    return {("sum", (1, None)): table["w", 0] - table["w", 1], 2: last["z"]["y"] * a, None: last["x"].reshape(size)}
+
+
+def test_dictionaries_are_taken_by_their_keys_whatever_these_are():
+    def call(*order):
+        w, z = [(("w", i), draw(3)) for i in range(2)], [("z", {"y": draw(3)}), ("x", draw(4))]
+        lists = defaultdict(list, {"b": deque([draw(2)]), "a": [draw(3)]})
+        if order:
+            lists = defaultdict(list, reversed(lists.items()))
+        return (dict(w[:: order[0] if order else 1]), lists, torch.Size([2, 2])), {"last": dict(z[:: -1 if order else 1])}
+
+    args, kwargs = call()
+    compiled = ms.compile(Function(keyed), args, kwargs=kwargs)
+    for args, kwargs in (call(), call(-1)):
+        assert_same(compiled(*args, **kwargs), keyed(*args, **kwargs))
+    args[0].pop(("w", 0))
+    with pytest.raises(SignatureError, match="takes 8 value"):
+        compiled(*args, **kwargs)
+    args[0]["w", 2] = draw(3)
+    with pytest.raises(SignatureError, match="nested otherwise"):
+        compiled(*args, **kwargs)
+
+
+def test_an_ordered_dictionary_keeps_its_order():
+    compiled = ms.compile(Function(lambda d: torch.stack(list(d.values()))), (OrderedDict(a=draw(3), b=draw(3)),))
+    with pytest.raises(SignatureError, match="nested otherwise"):
+        compiled(OrderedDict(b=draw(3), a=draw(3)))
+
+
+def test_keys_have_a_text_form_or_are_refused():
+    value = {("a", (1, None)): 1, 3: [2, {True: 3}], None: (4,)}
+    spec = pytree.tree_structure(value)
+    text = trees.dumps(spec)
+    assert trees.loads(text) == spec
+    assert unflatten(parse(text), iter(flatten(parse(text), dict(reversed(value.items()))))) == value
+    for bad in ({b"a": 1}, defaultdict(lambda: 0, a=1), defaultdict(None, a=1)):
+        with pytest.raises(UsageError, match=r"no text form|cannot be found by a name"):
+            trees.dumps(pytree.tree_structure(bad))

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlirstack.errors import BundleError, SignatureError
+from mlirstack.frontend.keys import decoded_key
 
 _TUPLE, _LIST, _DICT = "builtins.tuple", "builtins.list", "builtins.dict"
 
@@ -22,7 +23,7 @@ class Tree:
 
     kind: str | None
     children: tuple[Tree, ...] = ()
-    keys: tuple[str, ...] = ()
+    keys: tuple[Any, ...] = ()
 
     @property
     def leaf_count(self) -> int:
@@ -41,7 +42,9 @@ def _parse(data: dict[str, Any]) -> Tree:
     if kind not in (None, _TUPLE, _LIST, _DICT):
         raise BundleError(f"the model's inputs or outputs hold a '{kind}', which needs torch", hint="pip install torch")
     children = tuple(_parse(child) for child in data["children_spec"])
-    keys = tuple(json.loads(data["context"])) if kind == _DICT else ()
+    keys = tuple(decoded_key(key) for key in json.loads(data["context"])) if kind == _DICT else ()
+    if any(isinstance(key, dict) for key in keys):
+        raise BundleError("the model's inputs or outputs have keys of a class, which needs torch", hint="pip install torch")
     return Tree(kind, children, keys)
 
 
@@ -57,11 +60,12 @@ def _leaves(tree: Tree, value: Any) -> Iterator[Any]:
     if tree.kind == _DICT:
         if not isinstance(value, dict) or set(value) != set(tree.keys):
             given = ", ".join(sorted(map(str, value))) if isinstance(value, dict) else type(value).__name__
-            raise SignatureError(f"expected the keys {', '.join(tree.keys) or '(none)'}, given: {given or '(none)'}")
+            wanted = ", ".join(map(str, tree.keys))
+            raise SignatureError(f"expected the keys {wanted or '(none)'}, given: {given or '(none)'}")
         members: list[Any] = [value[key] for key in tree.keys]
     else:
-        wanted = tuple if tree.kind == _TUPLE else list
-        if not isinstance(value, wanted) or len(value) != len(tree.children):
+        sequence = tuple if tree.kind == _TUPLE else list
+        if not isinstance(value, sequence) or len(value) != len(tree.children):
             count = len(value) if isinstance(value, (tuple, list)) else 1
             raise SignatureError(f"the model takes {len(tree.children)} value(s) here, {count} given")
         members = list(value)

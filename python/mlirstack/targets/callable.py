@@ -121,11 +121,9 @@ class CompiledFunction:
         leaves, spec = pytree.tree_flatten((args, dict(kwargs)))
         if spec == self._in_spec:
             return leaves
-        ordered = self._in_order(args, kwargs)
+        ordered = trees.leaves_as(self._in_spec, (args, dict(kwargs)))
         if ordered is not None:
-            leaves, spec = pytree.tree_flatten((args, ordered))
-            if spec == self._in_spec:
-                return leaves
+            return ordered
         if len(leaves) != self._in_spec.num_leaves:
             raise SignatureError(
                 f"the model takes {self._in_spec.num_leaves} value(s), {len(leaves)} given",
@@ -134,13 +132,6 @@ class CompiledFunction:
         raise SignatureError(
             f"the arguments are nested otherwise than at export: {_spec_text(spec)}, expected {_spec_text(self._in_spec)}"
         )
-
-    def _in_order(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Keyword arguments in the order of the export, or None if they are others."""
-        names = self._in_spec.children()[1].context
-        if len(args) != self._in_spec.children()[0].num_children or set(names) != set(kwargs):
-            return None
-        return {name: kwargs[name] for name in names}
 
     def _names(self) -> str:
         return ", ".join(spec.name for spec in self._inputs)
