@@ -56,7 +56,7 @@ class PinReshapes(PythonPass):
             if op.name not in ("linalg.matmul", "linalg.batch_matmul"):
                 continue
             is_single = op.name == "linalg.matmul" or ir.RankedTensorType(op.results[0].type).shape[0] == 1
-            for position, value in enumerate(list(op.operands)[:2]):
+            for position, value in enumerate(op.operands):
                 producer = functions.defining_op(value)
                 if is_single and producer is not None and producer.name == "tensor.collapse_shape":
                     _pin(module, producer)
@@ -69,8 +69,9 @@ class PinReshapes(PythonPass):
 
 
 _RESHAPES = ("tensor.expand_shape", "tensor.collapse_shape")
-_MOVES = frozenset({"arith.extf", "linalg.yield"})
-_TRANSPORT = _MOVES | {"arith.mulf", "arith.constant"}  # cheap to repeat for every row
+# What a factor of a product may hold: a product widens its factors itself.
+_MOVES = frozenset({"arith.extf", "arith.extsi", "arith.extui", "arith.sitofp", "arith.uitofp", "linalg.yield"})
+_TRANSPORT = frozenset({"arith.extf", "arith.mulf", "arith.constant", "linalg.yield"})  # cheap to repeat for every row
 
 
 def _gathered(op: Any | None) -> list[Any]:
@@ -84,10 +85,10 @@ def _gathered(op: Any | None) -> list[Any]:
 
 
 def _computed(product: Any, position: int) -> list[Any]:
-    """What factor ``position`` of a product is computed by, before it is moved and widened; nothing where it is used for few
-    rows or columns of the result, or nobody knows for how many."""
+    """What operand ``position`` of a product is computed by, before it is moved and widened; nothing where it is used for
+    few rows or columns of the result, or nobody knows for how many."""
     *_, rows, columns = known_shape(ir.RankedTensorType(product.results[0].type))
-    uses = columns if position == 0 else rows
+    uses = (columns, rows, 1)[position]
     factor = functions.defining_op(product.operands[position])
     if uses is None or uses < _BROADCAST:
         return []
