@@ -106,6 +106,8 @@ def _clamp(x: Tensor, low: float | None = None, high: float | None = None) -> An
         return NotImplemented
     result = x
     for bound, beyond in ((low, torch.lt), (high, torch.gt)):
+        if bound is not None and math.isnan(bound):
+            return torch.full_like(x, math.nan)
         if bound is not None:
             limit = constant(bound, x.dtype)
             result = torch.where(beyond(result, limit), limit, result)

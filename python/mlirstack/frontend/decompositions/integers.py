@@ -33,10 +33,6 @@ _BITWISE = (
     (aten.bitwise_and.Scalar, aten.bitwise_and.Tensor),
     (aten.bitwise_or.Scalar, aten.bitwise_or.Tensor),
     (aten.bitwise_xor.Scalar, aten.bitwise_xor.Tensor),
-    (aten.bitwise_left_shift.Tensor_Scalar, aten.bitwise_left_shift.Tensor),
-    (aten.bitwise_right_shift.Tensor_Scalar, aten.bitwise_right_shift.Tensor),
-    (aten.__lshift__.Scalar, aten.bitwise_left_shift.Tensor),
-    (aten.__rshift__.Scalar, aten.bitwise_right_shift.Tensor),
 )
 _SUMS = (aten.sum.default, aten.sum.dim_IntList, aten.cumsum.default)
 _PRODUCTS = (aten.prod.default, aten.prod.dim_int)
@@ -44,12 +40,11 @@ _PRODUCTS = (aten.prod.default, aten.prod.dim_int)
 
 def add_integer_decompositions(table: dict[Any, Decomposition]) -> None:
     """Extend ``table``; what stands there already is kept for all other dtypes."""
-    table[aten.__lshift__.Tensor] = aten.bitwise_left_shift.Tensor
-    table[aten.__rshift__.Tensor] = aten.bitwise_right_shift.Tensor
     for with_scalar, with_tensor in _BITWISE:
         table[with_scalar] = _bitwise(with_tensor)
     extend(table, aten.pow.Tensor_Scalar, _integer_power)
     extend(table, aten.pow.Tensor_Tensor, _integer_power_of_tensors)
+    extend(table, aten.pow.Scalar, _power_of_number)
     for op in (aten.fmod.Scalar, aten.fmod.Tensor):
         extend(table, op, _integer_fmod)
     add_division_decompositions(table)
@@ -156,14 +151,25 @@ def _integer_power_of_tensors(x: Tensor, exponent: Tensor) -> Any:
     compute = torch.int64 if dtype == torch.int64 else torch.int32
     base, power = x.to(compute), exponent.to(compute)
     result, square, rest = torch.ones_like(base * power), base, power
-    for bit in range(8 * dtype.itemsize - 1):
+    bits = torch.iinfo(dtype).max.bit_length()
+    for bit in range(bits):
         result = torch.where(rest & 1 == 1, result * square, result)
-        if bit < 8 * dtype.itemsize - 2:
+        if bit < bits - 1:
             square, rest = square * square, rest >> 1
     # One over a whole number: eager keeps what is whole of it.
     odd = torch.where(power & 1 == 1, base, 1)
     inverse = torch.where((base == 1) | (base == -1), odd, 0)
     return torch.where(power < 0, inverse, result).to(dtype)
+
+
+def _power_of_number(number: float, exponent: Tensor) -> Any:
+    if exponent.is_floating_point() or exponent.is_complex() or isinstance(number, complex):
+        return NotImplemented
+    dtype = torch.result_type(exponent, number)
+    if dtype.is_floating_point:
+        return torch.pow(number, exponent.to(dtype))
+    base = torch.full_like(exponent, number, dtype=torch.int64).to(dtype)
+    return torch.pow(base, exponent.to(dtype))
 
 
 def _integer_fmod(x: Tensor, y: Any) -> Any:

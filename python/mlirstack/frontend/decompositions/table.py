@@ -47,6 +47,7 @@ from mlirstack.frontend.decompositions.recurrent import mend_lstm_layers
 from mlirstack.frontend.decompositions.scalar_operands import add_scalar_operand_decompositions
 from mlirstack.frontend.decompositions.scans import add_scan_decompositions
 from mlirstack.frontend.decompositions.selection import add_selection_decompositions
+from mlirstack.frontend.decompositions.shifts import add_shift_decompositions
 from mlirstack.frontend.decompositions.special_functions import add_special_function_decompositions
 from mlirstack.frontend.decompositions.transposed import add_transposed_decompositions
 from mlirstack.frontend.decompositions.truths import add_truth_decompositions
@@ -127,6 +128,7 @@ def decomposition_table() -> dict[Any, Decomposition]:
     add_maxima_decompositions(table)
     add_pair_decompositions(table)
     add_selection_decompositions(table)
+    add_shift_decompositions(table)
     add_special_function_decompositions(table)
     add_norm_decompositions(table)
     add_ordering_decompositions(table)
@@ -175,6 +177,9 @@ def _comparison(with_tensor: Any) -> Decomposition:
     def decomposition(x: Tensor, number: float) -> Any:
         if not isinstance(number, (int, float)) or x.is_complex():
             return NotImplemented
+        if x.dtype == torch.bool and not isinstance(number, bool):
+            dtype = torch.result_type(x, number)
+            return with_tensor(x.to(dtype), constant(number, dtype, x.device))
         if x.dtype == torch.uint8:
             return with_tensor(*compared_with(x, number))
         if not x.is_floating_point() and not isinstance(number, float):

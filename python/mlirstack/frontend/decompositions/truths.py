@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from mlirstack.frontend.decompositions.extend import Decomposition, extend
+from mlirstack.frontend.decompositions.unsigned import common_dtype
 
 aten = torch.ops.aten
 
@@ -19,7 +20,7 @@ _ORDERED = (
     aten.maximum.default, aten.minimum.default, aten.fmax.default, aten.fmin.default,
     aten.max.default, aten.min.default, aten.max.dim, aten.min.dim, aten.amax.default, aten.amin.default,
     aten.aminmax.default, aten.sort.default, aten.sort.stable, aten.topk.default, aten.scatter_reduce.two,
-    aten.scatter_add.default,
+    aten.scatter_add.default, aten.clamp.Tensor, aten.clamp_min.Tensor, aten.clamp_max.Tensor,
 )  # fmt: skip
 
 
@@ -27,6 +28,7 @@ def add_truth_decompositions(table: dict[Any, Decomposition]) -> None:
     """Extend ``table``; what stands there already is kept for all other dtypes."""
     for op in _ORDERED:
         extend(table, op, functools.partial(_in_int32, op))
+    extend(table, aten.clamp.default, _clamp)
 
 
 def _in_int32(op: Any, *args: Any, **kwargs: Any) -> Any:
@@ -40,3 +42,9 @@ def _in_int32(op: Any, *args: Any, **kwargs: Any) -> Any:
 
 def _converted(x: Any, before: torch.dtype, after: torch.dtype) -> Any:
     return x.to(after) if isinstance(x, Tensor) and x.dtype == before else x
+
+
+def _clamp(x: Tensor, low: float | None = None, high: float | None = None) -> Any:
+    if x.dtype != torch.bool:
+        return NotImplemented
+    return torch.clamp(x.to(common_dtype((x, *(bound for bound in (low, high) if bound is not None)))), low, high)

@@ -56,6 +56,7 @@ def add_unsigned_decompositions(table: dict[Any, Decomposition]) -> None:
         extend(table, op, functools.partial(_of_one_tensor, op))
     extend(table, aten.where.self, _where)
     extend(table, aten.clamp.default, _clamp)
+    extend(table, aten.ldexp.Tensor, _ldexp)
 
 
 def common_dtype(values: Sequence[Any]) -> torch.dtype:
@@ -107,6 +108,12 @@ def _clamp(x: Tensor, low: float | None = None, high: float | None = None) -> An
         return torch.clamp(x.to(common), low, high)
     low, high = (None if bound is None else bound % 256 for bound in (low, high))
     return torch.clamp(x.to(torch.int32), low, high).to(torch.uint8)
+
+
+def _ldexp(x: Tensor, exponent: Tensor) -> Any:
+    if torch.uint8 not in (x.dtype, exponent.dtype):
+        return NotImplemented
+    return x * torch.pow(2.0, exponent)
 
 
 def _where(condition: Tensor, x: Tensor, y: Tensor) -> Any:
