@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 from mlirstack.bindings import dialect, ir
 from mlirstack.frontend.reshapes import builtin_type, from_builtin, to_builtin
+from mlirstack.ir.elementwise import elementwise
 from mlirstack.ir.ops import walk
 from mlirstack.pipeline.step import PythonPass
 
@@ -43,21 +44,4 @@ def _width(kind: Any) -> int:
 
 
 def _bitcast(source: Any, element: Any) -> Any:
-    arith, linalg, tensor = dialect("arith"), dialect("linalg"), dialect("tensor")
-    kind = ir.RankedTensorType.get(list(source.type.shape), element)
-    sizes = [
-        tensor.DimOp(source, arith.ConstantOp(ir.IndexType.get(), axis).result).result
-        for axis in range(kind.rank)
-        if kind.is_dynamic_dim(axis)
-    ]
-    dynamic = ir.ShapedType.get_dynamic_size()
-    shape = [None if size == dynamic else size for size in kind.shape]
-    given = iter(sizes)
-    empty = tensor.EmptyOp([next(given) if size is None else size for size in shape], element).result
-    identity = ir.AffineMapAttr.get(ir.AffineMap.get_identity(kind.rank))
-    parallel = ir.ArrayAttr.get([ir.Attribute.parse("#linalg.iterator_type<parallel>")] * kind.rank)
-    op = linalg.GenericOp([kind], [source], [empty], ir.ArrayAttr.get([identity, identity]), parallel)
-    body = op.regions[0].blocks.append(source.type.element_type, element, arg_locs=[op.location] * 2)
-    with ir.InsertionPoint(body):
-        linalg.YieldOp([arith.BitcastOp(element, body.arguments[0]).result])
-    return op.results[0]
+    return elementwise([source], element, lambda value: dialect("arith").BitcastOp(element, value).result)

@@ -12,9 +12,9 @@ from itertools import count
 from typing import Any
 
 from mlirstack.bindings import dialect, ir
+from mlirstack.ir.elementwise import elementwise
 from mlirstack.ir.ops import walk
 from mlirstack.passes.functions import defining_op, entry_points
-from mlirstack.passes.iree.executables import dynamic_sizes
 from mlirstack.passes.iree.readings import RESHAPES, barrier, depends_on, is_argument, is_written
 from mlirstack.schedules.linalg_ops import linalg_op
 
@@ -81,21 +81,17 @@ def _element(value: Any) -> Any | None:
 
 def _own(value: Any, user: Any, numbers: Iterator[int]) -> Any:
     """A copy of ``value`` before ``user``."""
-    arith, linalg, tensor = dialect("arith"), dialect("linalg"), dialect("tensor")
-    kind = ir.RankedTensorType(value.type)
-    element, bits = kind.element_type, ir.IntegerType.get_signless(kind.element_type.width, value.context)
-    number = next(numbers) % 2**bits.width
+    arith = dialect("arith")
+    element = ir.RankedTensorType(value.type).element_type
+    bits = ir.IntegerType.get_signless(element.width, value.context)
     with ir.InsertionPoint(user), user.location:
-        known = arith.constant(bits, number)
+        known = arith.constant(bits, next(numbers) % 2**bits.width)
         # The same barrier twice is one to IREE: what passes it differs from op to op.
         unknown = barrier(known).result
-        empty = tensor.EmptyOp.build_generic([kind], dynamic_sizes(value)).result
-        identity = ir.AffineMapAttr.get(ir.AffineMap.get_identity(kind.rank))
-        parallel = ir.ArrayAttr.get([ir.Attribute.parse("#linalg.iterator_type<parallel>")] * kind.rank)
-        copy = linalg.GenericOp([kind], [value], [empty], ir.ArrayAttr.get([identity] * 2), parallel)
-        block = copy.regions[0].blocks.append(element, element)
-        with ir.InsertionPoint(block):
-            held = block.arguments[0] if element == bits else arith.bitcast(bits, block.arguments[0])
-            same = arith.xori(arith.xori(held, unknown), known)
-            linalg.YieldOp([same if element == bits else arith.bitcast(element, same)])
-    return copy.results[0]
+
+        def same(x: Any) -> Any:
+            held = x if element == bits else arith.bitcast(bits, x)
+            held = arith.xori(arith.xori(held, unknown), known)
+            return held if element == bits else arith.bitcast(element, held)
+
+        return elementwise([value], element, same)

@@ -13,6 +13,7 @@ from typing import Any
 
 from mlirstack.bindings import dialect, ir, new_context
 from mlirstack.errors import StageError
+from mlirstack.ir.elementwise import dynamic_sizes
 from mlirstack.ir.ops import function, walk
 from mlirstack.ir.ops import functions as functions_of
 from mlirstack.ir.text import parse_module
@@ -29,7 +30,6 @@ from mlirstack.passes.iree.executables import (
     declare_executable,
     describe_objects,
     dispatch,
-    dynamic_sizes,
     locate_kernels,
 )
 from mlirstack.passes.iree.program import unpacked_program

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mlirstack.bindings import ir
+from mlirstack.ir.elementwise import dynamic_sizes
 from mlirstack.ir.locations import fused_location
 from mlirstack.ir.ops import walk
 from mlirstack.passes.iree.archive import LINKED_OBJECT
@@ -177,19 +178,6 @@ def dispatch(
     return list(
         ir.Operation.create("flow.dispatch", results=list(results), operands=operands, attributes=attributes).results
     )
-
-
-def dynamic_sizes(tensor: Any) -> list[Any]:
-    """Values of the dynamic sizes of a tensor, made at the insertion point."""
-    kind, index = ir.RankedTensorType(tensor.type), ir.IndexType.get()
-    sizes = []
-    for axis in range(kind.rank):
-        if kind.is_dynamic_dim(axis):
-            number = ir.Operation.create(
-                "arith.constant", results=[index], attributes={"value": ir.IntegerAttr.get(index, axis)}
-            ).result
-            sizes.append(ir.Operation.create("tensor.dim", results=[index], operands=[tensor, number]).result)
-    return sizes
 
 
 def written_operands(dispatch_op: Any) -> set[int]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlirstack.bindings import dialect, ir
+from mlirstack.ir.elementwise import elementwise
 from mlirstack.ir.ops import walk
 from mlirstack.passes.regions import clone_with, tensor_type
 from mlirstack.pipeline.step import PythonPass
@@ -72,15 +73,5 @@ def _widened(value: Any) -> Any:
     The loops run over its dimensions from the last to the first.  IREE would put casts whose maps are identities back into
     the product (``NamedImplicitCastOpConversion``).
     """
-    arith, linalg, tensor = dialect("arith"), dialect("linalg"), dialect("tensor")
-    kind, index, axes = ir.RankedTensorType(value.type), ir.IndexType.get(), range(value.type.rank)
-    wide = ir.RankedTensorType.get(kind.shape, ir.F32Type.get())
-    sizes = [tensor.DimOp(value, arith.ConstantOp(index, axis).result).result for axis in axes if kind.is_dynamic_dim(axis)]
-    empty = tensor.EmptyOp.build_generic([wide], sizes).result
-    backwards = ir.AffineMapAttr.get(ir.AffineMap.get_permutation([*reversed(axes)]))
-    parallel = ir.ArrayAttr.get([ir.Attribute.parse("#linalg.iterator_type<parallel>")] * kind.rank)
-    cast = linalg.GenericOp([wide], [value], [empty], ir.ArrayAttr.get([backwards] * 2), parallel)
-    block = cast.regions[0].blocks.append(kind.element_type, wide.element_type)
-    with ir.InsertionPoint(block):
-        linalg.YieldOp([arith.ExtFOp(wide.element_type, block.arguments[0]).result])
-    return cast.results[0]
+    wide = ir.F32Type.get()
+    return elementwise([value], wide, lambda x: dialect("arith").ExtFOp(wide, x).result, backwards=True)

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from mlirstack.bindings import ir
+from mlirstack.ir.elementwise import dynamic_sizes
 from mlirstack.ir.ops import functions
-from mlirstack.passes.iree.executables import dynamic_sizes
 from mlirstack.passes.regions import external_values
 from mlirstack.schedules.linalg_ops import LinalgOp, Operand, linalg_op
 

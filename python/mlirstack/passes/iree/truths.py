@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 from mlirstack.bindings import dialect, ir
+from mlirstack.ir.elementwise import dynamic_sizes
 from mlirstack.ir.ops import walk
 from mlirstack.passes.functions import defining_op, yield_op
-from mlirstack.passes.iree.executables import dynamic_sizes
 from mlirstack.schedules.linalg_ops import linalg_op
 
 _GENERIC = "linalg.generic"
