@@ -257,6 +257,6 @@ def second_backend_ptx(text: str) -> list[str]:
     run_steps(NVVM_STEPS, module)
     command = [sys.executable, "-c", _SECOND_BACKEND_SCRIPT, str(libdevice())]
     source = module.operation.get_asm(assume_verified=True)  # the short form, which differs least between versions
-    done = subprocess.run(command, input=source, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, input=source, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.split("\0")

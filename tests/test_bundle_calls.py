@@ -183,7 +183,7 @@ def test_loading_needs_the_runtime_and_nothing_else(built: Path, net: Net, tmp_p
         [sys.executable, "-c", ALONE.format(allowed=allowed, **names)],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr

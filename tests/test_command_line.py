@@ -14,7 +14,7 @@ BIN = Path(sys.executable).parent
 
 def call(*arguments: str, stdin: str | None = None, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     command = [str(BIN / arguments[0]), *arguments[1:]]
-    return subprocess.run(command, capture_output=True, text=True, input=stdin, cwd=cwd, timeout=120, check=False)
+    return subprocess.run(command, capture_output=True, text=True, input=stdin, cwd=cwd, timeout=300, check=False)
 
 
 def test_help_lists_the_commands_and_is_light() -> None:

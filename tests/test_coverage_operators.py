@@ -29,7 +29,7 @@ def test_a_sample_of_the_table_is_still_true(rows: dict[str, Any]) -> None:
     # Other rows whenever the table changes, the same ones until then.
     seed = hashlib.sha256(command.TABLE.read_bytes()).hexdigest()
     of_cpu = {name: row for name, row in command.rows(" cpu ").items() if name in rows}
-    judge = command.OperatorJudge(timeout=120)
+    judge = command.OperatorJudge(timeout=300)
     try:
         found = {name: judge.row(row) for name, row in command.sample(of_cpu, SAMPLE, seed).items()}
     finally:

@@ -51,7 +51,7 @@ class Served:
 
     def ask(self, method: str, path: str, body: bytes = b"", **headers: str) -> tuple[int, str, bytes]:
         """Status, content type and body of an answer."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=300)
         connection.request(method, path, body, {name.replace("_", "-"): value for name, value in headers.items()})
         answer = connection.getresponse()
         found = answer.status, answer.headers.get("content-type", ""), answer.read()
@@ -87,10 +87,10 @@ def served(bundle: tuple[Path, nn.Module]) -> Iterator[Served]:
     assert process.stdout is not None
     line = process.stdout.readline()
     found = re.search(r"http://127\.0\.0\.1:(\d+)", line)
-    assert found, line + process.communicate(timeout=10)[1]
+    assert found, line + process.communicate(timeout=60)[1]
     yield Served(int(found[1]), process, model)
     process.kill()
-    process.communicate(timeout=10)
+    process.communicate(timeout=60)
 
 
 def inputs(count: int) -> list[np.ndarray]:
@@ -172,5 +172,5 @@ def test_a_damaged_bundle_is_not_served(bundle: tuple[Path, nn.Module], tmp_path
 
     bad = Path(shutil.copytree(bundle[0], tmp_path / "bad"))
     (bad / "cpu" / "main.o").write_bytes(b"")
-    done = subprocess.run([sys.executable, str(SERVER), str(bad)], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([sys.executable, str(SERVER), str(bad)], capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 3 and "main.o is damaged" in done.stderr and "Traceback" not in done.stderr

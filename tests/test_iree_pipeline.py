@@ -82,7 +82,7 @@ def test_phase_by_phase_gives_the_bytes_of_one_run(tmp_path: Path) -> None:
     source = tmp_path / "input.mlirbc"
     source.write_bytes(module_bytecode(clone_module(module)))  # what the first phase hands over
     flags = IreePhase("input").flags()
-    subprocess.run([compiler_program(), source, *flags, "-o", tmp_path / "once.vmfb"], check=True, timeout=120)
+    subprocess.run([compiler_program(), source, *flags, "-o", tmp_path / "once.vmfb"], check=True, timeout=300)
 
     stepwise = Runner().run(iree_cpu_pipeline("tosa", "linalg"), module)
 
@@ -230,7 +230,7 @@ def test_compile_error_names_stage_line_and_command_and_repeats(tmp_path: Path) 
     assert error.reproducer is not None
     path = f"{compiler_program().parent}{os.pathsep}{os.environ['PATH']}"
     command = ["sh", str(error.reproducer / "command.sh")]
-    replay = subprocess.run(command, capture_output=True, text=True, env={"PATH": path}, timeout=120, check=False)
+    replay = subprocess.run(command, capture_output=True, text=True, env={"PATH": path}, timeout=300, check=False)
     assert replay.returncode != 0
     assert error.message.removeprefix("iree-compile: ") in replay.stderr
 

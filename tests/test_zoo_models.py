@@ -23,7 +23,7 @@ def run(model: zoo.ZooModel) -> list[object]:
 
 def test_listing_imports_no_torch() -> None:
     code = "import sys; from mlirstack import zoo; zoo.names(); zoo.families(); assert 'torch' not in sys.modules"
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=300)
 
 
 def test_names_are_unique_and_every_family_registers_what_the_catalog_lists() -> None:
