@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import functools
 import operator
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,7 @@ import torch
 from torch import fx
 
 from mlirstack.errors import UnsupportedError, UnsupportedOp
-from mlirstack.frontend.graph import node_source, output_node, placeholders, target_name
+from mlirstack.frontend.graph import memory_of, node_source, output_node, placeholders, target_name, written_operands
 
 _MOST_NUMBERS = 64  # of a constant that is written out, an operation each
 _FRESH = torch.ops.aten.lift_fresh_copy.default
@@ -186,7 +186,7 @@ class _Call:
         index, changed = 0, False
         for group in self.lists:
             for i, operand in enumerate(group):
-                storage = _storage(operand)
+                storage = memory_of(operand)
                 if storage is not None and seen.setdefault(storage, index) != index:
                     if index in written or seen[storage] in written:
                         raise self._refused("a body writes to an operand that shares memory with another operand")
@@ -202,10 +202,10 @@ class _Call:
     def _refuse_later_writes(self, operands: Iterable[Any]) -> None:
         """In eager such a write would be seen through the result, or through the operand."""
         parts = [user for user in self.node.users if user.target is operator.getitem]
-        memory = {_storage(node) for node in (*operands, *parts)} - {None}
+        memory = {memory_of(node) for node in (*operands, *parts)} - {None}
         node = self.node.next
         while node.op != "output":
-            if any(_storage(target) in memory for target in _targets(node)):
+            if any(memory_of(target) in memory for target in written_operands(node)):
                 raise self._refused("gives an operand or a view of it back, and one of the two is written to later")
             node = node.next
 
@@ -236,29 +236,10 @@ def _own_body(module: fx.GraphModule, node: fx.Node, position: int, taken: set[s
     return body
 
 
-def _targets(node: fx.Node) -> Iterator[fx.Node]:
-    """The operands that ``node`` writes to."""
-    if not isinstance(node.target, torch._ops.OpOverload) or not node.target._schema.is_mutable:
-        return
-    if node.target is torch.ops.aten.detach_.default:
-        return  # writes no numbers
-    for i, formal in enumerate(node.target._schema.arguments):
-        if formal.alias_info is None or not formal.alias_info.is_write:
-            continue
-        given = node.args[i] if i < len(node.args) else node.kwargs.get(formal.name)
-        yield from (x for x in (given if isinstance(given, (list, tuple)) else [given]) if isinstance(x, fx.Node))
-
-
-def _storage(node: object) -> int | None:
-    """What stands for the memory of a tensor."""
-    value = node.meta.get("val") if isinstance(node, fx.Node) else None
-    return value.untyped_storage()._cdata if isinstance(value, torch.Tensor) else None
-
-
 def _written(body: fx.GraphModule) -> list[int]:
     """Which operands ``body`` writes to."""
-    written = {_storage(target) for node in body.graph.nodes for target in _targets(node)} - {None}
-    return [i for i, node in enumerate(placeholders(body.graph)) if _storage(node) in written]
+    written = {memory_of(target) for node in body.graph.nodes for target in written_operands(node)} - {None}
+    return [i for i, node in enumerate(placeholders(body.graph)) if memory_of(node) in written]
 
 
 def _results(body: fx.GraphModule) -> list[Any]:
@@ -268,8 +249,8 @@ def _results(body: fx.GraphModule) -> list[Any]:
 
 def _returned(body: fx.GraphModule) -> list[int]:
     """Which operands ``body`` gives back, or views of."""
-    given = {_storage(result) for result in _results(body)} - {None}
-    return [i for i, node in enumerate(placeholders(body.graph)) if _storage(node) in given]
+    given = {memory_of(result) for result in _results(body)} - {None}
+    return [i for i, node in enumerate(placeholders(body.graph)) if memory_of(node) in given]
 
 
 def _work_on_copies(body: fx.GraphModule, written: list[int]) -> list[fx.Node]:
@@ -287,10 +268,10 @@ def _work_on_copies(body: fx.GraphModule, written: list[int]) -> list[fx.Node]:
 def _separate_results(body: fx.GraphModule) -> None:
     """Copy results that share memory with an operand or with a result before."""
     output = output_node(body.graph)
-    seen = {_storage(node) for node in placeholders(body.graph)} - {None}
+    seen = {memory_of(node) for node in placeholders(body.graph)} - {None}
     given = _results(body)
     for i, result in enumerate(given):
-        storage = _storage(result)
+        storage = memory_of(result)
         if storage in seen:
             given[i] = _clone(body.graph, result, output)
         elif storage is not None:

@@ -5,8 +5,12 @@ from __future__ import annotations
 import re
 import traceback
 
+import torch
+from torch.export import ExportedProgram
+
 from mlirstack.errors import SourceLine, UnsupportedError, UnsupportedOp
 from mlirstack.frontend.explanations import places_in, reason_of
+from mlirstack.frontend.graph import is_mapped
 
 _GUARD = re.compile(
     r"Not all values of (?P<dim>.+?) in the specified range (?P<range>.+?) satisfy the generated guard (?P<guard>.+)"
@@ -32,6 +36,19 @@ def capture_error(what: str, error: Exception) -> UnsupportedError:
         hint="the model must be one graph: no branches on tensor values, no calls out of torch; "
         "torch.export's documentation explains the message",
     )
+
+
+def refuse_derivatives(exported: ExportedProgram) -> None:
+    """Raise :class:`UnsupportedError` if the model takes a derivative by ``torch.func``.
+
+    torch.export keeps no graph of it: what was computed on the way is left as tensors without numbers.
+    """
+    constants = [value for value in exported.constants.values() if isinstance(value, torch.Tensor)]
+    if any(is_mapped(x) or not torch._C._has_storage(x) for x in constants):
+        raise UnsupportedError(
+            "the model takes a derivative by torch.func (grad, vjp, jacrev, …), which torch.export does not capture",
+            hint="torch.compile(model, backend='mlirstack') captures it",
+        )
 
 
 def _is_machinery(filename: str) -> bool:

@@ -10,8 +10,10 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch.utils import _pytree as pytree
 
 from mlirstack.bindings import fx_node_importer, ir
+from mlirstack.frontend.graph import output_node
 
 _NO_LIMIT = torch.iinfo(torch.int64).max
 
@@ -36,8 +38,8 @@ def control_flow_importer() -> Any:
             loop = _Builder(self, node, loc)
             types = loop.result_types()
             start, constant = loop.operands(carried), loop.operands(read)
-            flag = [loop.tensor_type((), torch.bool)]
-            first = loop.boolean(loop.unfolded(loop.call(condition, flag, [*start, *constant])[0]))
+            flag = [loop.flag_type(condition)]
+            first = loop.unfolded(loop.call(condition, flag, [*start, *constant])[0])
             op = loop.create("torch.prim.Loop", types, [loop.integer(_NO_LIMIT), first, *start], regions=1)
             block = ir.Block.create_at_start(op.regions[0], [loop.integer_type, *types], [loc] * (len(types) + 1))
             with ir.InsertionPoint(block):
@@ -136,13 +138,23 @@ class _Builder:
             return value
         return self.create("torch.aten.Bool.Tensor", [self.bool_type], [value]).result
 
+    def flag_type(self, condition: Any) -> Any:
+        """What the graph of ``condition`` gives: a truth value computed from tensors, or from numbers."""
+        (flag,) = pytree.tree_leaves(output_node(self.graph_module(condition).graph).args)
+        is_tensor = isinstance(flag, fx.Node) and isinstance(flag.meta["val"], torch.Tensor)
+        return self.tensor_type((), torch.bool) if is_tensor else self.bool_type
+
     def unfolded(self, flag: Any) -> Any:
-        """``flag`` again, by an op that nothing folds.
+        """``flag`` as a truth value, by ops that nothing folds.
 
         torch-mlir takes a loop whose first condition is the constant "true" for one that counts to its limit, whatever the
         later conditions are (``PrimLoopOp::isForLike``, torch-mlir 20261001): it would never end.
         """
-        return self.create("torch.aten.logical_or", [flag.type], [flag, flag]).result
+        if flag.type == self.bool_type:
+            number = self.create("torch.aten.Int.bool", [self.integer_type], [flag]).result
+            flag = self.create("torch.prim.NumToTensor.Scalar", [self.tensor_type((), torch.int64)], [number]).result
+        truth = self.tensor_type((), torch.bool)
+        return self.boolean(self.create("torch.aten.logical_or", [truth], [flag, flag]).result)
 
     def operands(self, values: Any) -> list[Any]:
         return [self.importer._import_argument(self.loc, value) for value in values]
@@ -156,13 +168,17 @@ class _Builder:
 
     def call(self, body: Any, types: Sequence[Any], operands: Sequence[Any]) -> list[Any]:
         """The results of the function that holds graph ``body``."""
-        module = getattr(self.node.graph.owning_module, body.target)
-        name = self.importer.fx_importer._graph_module_to_func_name[id(module)]
+        name = self.importer.fx_importer._graph_module_to_func_name[id(self.graph_module(body))]
         attributes = {"callee": ir.FlatSymbolRefAttr.get(name, self.importer._c)}
         op = ir.Operation.create(
             "func.call", results=list(types), operands=list(operands), attributes=attributes, loc=self.loc
         )
         return list(op.results)
+
+    def graph_module(self, body: Any) -> fx.GraphModule:
+        module = getattr(self.node.graph.owning_module, body.target)
+        assert isinstance(module, fx.GraphModule)
+        return module
 
     def bind(self, results: Any) -> None:
         self.importer._multi_result_nodes.add(self.node)

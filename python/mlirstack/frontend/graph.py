@@ -113,6 +113,32 @@ def node_tensors(node: fx.Node) -> list[torch.Tensor]:
     return [v for v in _flatten(node.meta.get("val")) if isinstance(v, torch.Tensor)]
 
 
+def written_operands(node: fx.Node) -> Iterator[fx.Node]:
+    """The operands that ``node`` writes to."""
+    if not isinstance(node.target, torch._ops.OpOverload) or not node.target._schema.is_mutable:
+        return
+    if node.target is torch.ops.aten.detach_.default:
+        return  # writes no numbers
+    for i, formal in enumerate(node.target._schema.arguments):
+        if formal.alias_info is None or not formal.alias_info.is_write:
+            continue
+        given = node.args[i] if i < len(node.args) else node.kwargs.get(formal.name)
+        yield from (x for x in (given if isinstance(given, (list, tuple)) else [given]) if isinstance(x, fx.Node))
+
+
+def memory_of(node: object) -> int | None:
+    """What stands for the memory of a tensor that ``node`` gives; views of it have the same.  None for anything else."""
+    value = node.meta.get("val") if isinstance(node, fx.Node) else None
+    if not isinstance(value, torch.Tensor) or is_mapped(value):
+        return None
+    return value.untyped_storage()._cdata
+
+
+def is_mapped(x: torch.Tensor) -> bool:
+    """Is it a row of what ``torch.vmap`` maps over, or under a derivative of ``torch.func``?  Its sizes are not whole."""
+    return bool(torch._C._functorch.is_functorch_wrapped_tensor(x))
+
+
 def fake_mode(nodes: Iterable[fx.Node]) -> FakeTensorMode | None:
     """The mode of what ``nodes`` compute: values of two modes cannot be computed with together.  None without tensors."""
     tensors = (tensor for node in nodes for tensor in node_tensors(node))

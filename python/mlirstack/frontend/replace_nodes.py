@@ -7,7 +7,7 @@ here, node by node, on a copy of the graph.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -31,7 +31,7 @@ def replace_nodes(module: fx.GraphModule, rules: Mapping[Any, Rule]) -> dict[fx.
         rule = rules.get(node.target) if node.op == "call_function" else None
         traced = _traced(node, rule) if rule is not None else None
         if traced is not None:
-            _inline(module.graph, node, traced, origins)
+            origins |= inline(module.graph, node, traced, node.all_input_nodes)
     if origins:
         module.graph.lint()
         module.recompile()
@@ -84,9 +84,13 @@ def _used(node: fx.Node) -> frozenset[int]:
     return frozenset(int(user.args[1]) for user in node.users if user.target is operator.getitem and user.users)  # type: ignore[arg-type]
 
 
-def _inline(graph: fx.Graph, node: fx.Node, traced: fx.GraphModule, origins: dict[fx.Node, fx.Node]) -> None:
+def inline(
+    graph: fx.Graph, node: fx.Node, traced: fx.GraphModule, operands: Iterable[fx.Node]
+) -> dict[fx.Node, fx.Node]:  # fmt: skip
+    """Put the calls of ``traced``, whose placeholders are ``operands``, in the place of ``node``; new node → ``node``."""
     twins: dict[fx.Node, Any] = {}
-    operands = iter(node.all_input_nodes)
+    origins: dict[fx.Node, fx.Node] = {}
+    operands = iter(operands)
     results: Any = None
     for inner in traced.graph.nodes:
         if inner.op == "placeholder":
@@ -106,3 +110,4 @@ def _inline(graph: fx.Graph, node: fx.Node, traced: fx.GraphModule, origins: dic
     else:
         node.replace_all_uses_with(results)
     graph.erase_node(node)
+    return origins

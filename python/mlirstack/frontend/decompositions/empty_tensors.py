@@ -17,7 +17,7 @@ from torch.utils import _pytree as pytree
 
 from mlirstack.frontend.decompositions.extend import Decomposition, extend
 from mlirstack.frontend.decompositions.uniform import Number, fill_with, uniform_result
-from mlirstack.frontend.graph import calls, node_tensors
+from mlirstack.frontend.graph import calls, is_mapped, node_tensors
 
 aten = torch.ops.aten
 
@@ -42,7 +42,7 @@ def rewrite_empty_tensors(module: fx.GraphModule) -> None:
             continue
         if isinstance(node.target, torch._ops.HigherOrderOperator) or len(found) != 1 or found[0] is not node.meta["val"]:
             continue  # results of a call that has several are replaced where they are taken out of it
-        if found[0].is_complex():
+        if found[0].is_complex() or any(map(is_mapped, (found[0], *_read(node)))):
             continue
         if is_empty(found[0]):
             node.target, node.args = aten.empty.memory_format, ([*found[0].shape],)
@@ -71,6 +71,10 @@ def add_empty_decompositions(table: dict[Any, Decomposition]) -> None:
 def is_empty(x: Tensor) -> bool:
     """Is a size known to be zero?  Dynamic ones are at least one."""
     return any(isinstance(size, int) and size == 0 for size in x.shape)
+
+
+def _read(node: fx.Node) -> list[Tensor]:
+    return [tensor for operand in node.all_input_nodes for tensor in node_tensors(operand)]
 
 
 def _constant(node: fx.Node) -> Number | None:

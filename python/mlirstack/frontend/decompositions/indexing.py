@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mlirstack.frontend.decompositions.data_places import add_data_place_decompositions
 from mlirstack.frontend.decompositions.extend import Decomposition, extend
 
 aten = torch.ops.aten
@@ -25,6 +26,7 @@ def add_indexing_decompositions(table: dict[Any, Decomposition]) -> None:
     """Extend ``table``; what stands there already is kept for integer indices."""
     extend(table, aten.index_put.default, _index_put)
     table[aten.take.default] = _take
+    add_data_place_decompositions(table)
     extend(table, aten.diagonal.default, _diagonal)
     for op in _SCATTERS:
         extend(table, op, functools.partial(_counted_from_the_front, op))
