@@ -25,6 +25,7 @@ from mlirstack.frontend import trees
 from mlirstack.frontend.assumed import Assumptions
 from mlirstack.frontend.bodies import make_bodies_functional
 from mlirstack.frontend.capture_errors import capture_error
+from mlirstack.frontend.checks import Guards, is_check, keep_checks_of_tensors, name_checks
 from mlirstack.frontend.containers import register_containers
 from mlirstack.frontend.decompositions.empty_tensors import rewrite_empty_tensors
 from mlirstack.frontend.decompositions.prims import rewrite_prim_views
@@ -88,7 +89,8 @@ def export(
         # Before decompositions, some of which divide by sizes; those that cut operands into pieces leave more for later.
         rewrite_empty_tensors(exported.graph_module)
         drawn = random_ops(exported.graph_module)
-        assumptions = Assumptions(exported)
+        keep_checks_of_tensors(exported.graph_module)
+        assumptions, guards = Assumptions(exported), Guards(exported)
         try:
             if allow_random:
                 decomposed = exported.run_decompositions(dict(rules().table) | Generator().decompositions())
@@ -98,6 +100,8 @@ def export(
             refuse_shared_buffers(exported)
             raise capture_error("torch.export cannot decompose the model", error) from error
     assumptions.refuse()
+    guards.write(decomposed.graph)
+    name_checks(decomposed.graph)
     if allow_random:
         drawn = remaining_random_ops(decomposed.graph_module)
     lifting = _Lifting(decomposed, axes)
@@ -373,11 +377,11 @@ def _scalar_dtype(value: object) -> str:
 
 
 def _remove_dead_nodes(graph: fx.Graph) -> None:
-    """Remove all that does not reach the output: unused nodes, and the checks that export adds.
+    """Remove all that does not reach the output or a check: unused nodes, and what export adds.
 
-    The checks compare dtypes, devices and symbolic sizes, which the signature holds callers to.
+    That compares dtypes, devices and symbolic sizes, which the signature holds callers to.
     """
-    graph.eliminate_dead_code(is_impure_node=lambda node: node.op in ("placeholder", "output"))
+    graph.eliminate_dead_code(is_impure_node=lambda node: node.op in ("placeholder", "output") or is_check(node))
 
 
 def _fill_in_source_lines(graph: fx.Graph) -> None:

@@ -45,13 +45,14 @@ class ImportFx(Translation):
 
     def translate(self, payload: Any) -> Any:
         """Import ``payload``, which is not changed; :class:`StageError` naming the node that cannot be imported."""
+        from mlirstack.frontend.checks import checking_importer
         from mlirstack.frontend.control_flow import control_flow_importer
         from mlirstack.frontend.devices import forget_devices
         from mlirstack.frontend.graph import FxGraph
 
         assert isinstance(payload, FxGraph)
         graph_module = copy.deepcopy(payload.module)  # the importer rewrites what it reads
-        importer = fx_importer()(context=new_context(), graph_node_importer_cls=control_flow_importer())
+        importer = fx_importer()(context=new_context(), graph_node_importer_cls=checking_importer(control_flow_importer()))
         lines = _lines_in_dump(payload, graph_module)
         if self.for_tosa:
             from mlirstack.frontend.replace_nodes import replace_nodes

@@ -14,6 +14,7 @@ from torch import fx
 from torch.utils import _pytree as pytree
 
 from mlirstack.errors import StageError
+from mlirstack.frontend.checks import is_check
 from mlirstack.frontend.graph import FxGraph, describe
 from mlirstack.frontend.program import ArgumentSpec
 from mlirstack.pipeline.runner import Payload, Runner
@@ -27,7 +28,7 @@ def failing_nodes(graph: FxGraph, routes: Sequence[Route]) -> list[tuple[fx.Node
     known: dict[str, StageError | None] = {}
     failing: list[tuple[fx.Node, StageError]] = []
     for node in graph.module.graph.nodes:
-        if node.op != "call_function" or node.target is operator.getitem:
+        if node.op != "call_function" or node.target is operator.getitem or is_check(node):
             continue
         key = _key(node)
         if key not in known:

@@ -123,7 +123,8 @@ def _numbers(op: Any, group: Group) -> list[Any]:
     given = list(op.operands[1].owner.operands)
     wanted = _shape(op.results[0])
     assert wanted is not None
-    listed = [given[place] if wanted[place] is None else _int(wanted[place]) for place in group.after]
+    sizes = [(given[place], wanted[place]) for place in group.after]
+    listed = [value if size is None else _int(size) for value, size in sizes]
     literal = [_literal(number) for number in listed]
     elements = _prod([_int_size(op.operands[0], place) for place in group.before])
     if -1 in literal:
