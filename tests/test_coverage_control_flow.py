@@ -7,8 +7,9 @@ import copy
 import pytest
 import torch
 from torch import nn
+from torch._higher_order_ops import associative_scan, scan, while_loop
 from torch._higher_order_ops import map as map_rows
-from torch._higher_order_ops import scan, while_loop
+from torch._higher_order_ops.associative_scan import associative_scan_op
 
 import mlirstack as ms
 from mlirstack.errors import UnsupportedError
@@ -179,3 +180,42 @@ def test_what_scan_and_map_give_may_be_of_a_dynamic_size():
     )
     for x in (torch.randn(2, 3), torch.randn(2, 7)):
         torch.testing.assert_close(compiled(x), model(None, x))
+
+
+def test_a_loop_may_carry_numbers_and_read_and_write_the_rows_that_they_name():
+    def model(self, x):
+        def body(i, j, y, z):
+            z = z.clone()
+            z[i] = x[i] * 2 + j  # whole numbers are operands and places
+            return i + 1, j - i, y + x.narrow(0, i, 2).sum(0), z
+
+        never = while_loop(lambda i, y: i > x.shape[0], lambda i, y: (i + 1, y + 1), (x.shape[0], x[0]))
+        return while_loop(lambda i, j, y, z: i < 3, body, (0, 7, x[0] * 0, x * 0)), never
+
+    compiled = ms.compile(Function(model), (torch.ones(4, 3),))
+    for x in (torch.randn(4, 3), torch.randn(4, 3)):
+        found, wanted = compiled(x), model(None, x)
+        assert found[0][:2] == wanted[0][:2] == (3, 4)
+        torch.testing.assert_close(found, wanted)
+
+
+def test_an_associative_scan_combines_pairs():
+    def matrices(self, x):
+        return associative_scan(torch.matmul, x, 0, combine_mode="generic")
+
+    def recurrence(self, x):
+        """As mode "pointwise" captures it, which torch has for GPUs only."""
+        weighted = associative_scan_op(lambda a, b, c, d: (a * c, b * c + d), (x, x + 1), ())
+        return tuple(weighted)
+
+    x = torch.randn(5, 3, 3)
+    for function in (matrices, recurrence):
+        torch.testing.assert_close(ms.compile(Function(function), (x,))(x), function(None, x))
+
+
+def test_a_derivative_inside_of_a_model_is_refused_by_name():
+    def model(self, x):
+        return torch.func.grad(lambda y: y.sin().sum())(x)
+
+    with pytest.raises(UnsupportedError, match=r"derivative by torch\.func"):
+        ms.compile(Function(model), (torch.ones(3),))

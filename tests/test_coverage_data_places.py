@@ -19,6 +19,11 @@ class Places(nn.Module):
         return x[place], x[index], x.select(-1, place), written
 
 
+class Stretch(nn.Module):
+    def forward(self, x, index):
+        return x.narrow(1, index.item(), 2) + 1
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.uint8, torch.complex64])
 def test_a_row_at_a_place_that_data_say(dtype):
     x = (torch.arange(9).reshape(3, 3) % 4).to(dtype)
@@ -28,5 +33,31 @@ def test_a_row_at_a_place_that_data_say(dtype):
         torch.testing.assert_close(compiled(x, torch.tensor(place)), model(x, torch.tensor(place)))
     if dtype == torch.float32:
         for place in (3, -4, 2**40):
-            with pytest.raises(RuntimeCheckError, match="index out of range"):
+            with pytest.raises(RuntimeCheckError, match="index"):
                 compiled(x, torch.tensor(place))
+
+
+def test_a_stretch_at_a_place_that_data_say():
+    x = torch.arange(15.0).reshape(3, 5)
+    model = Stretch()
+    compiled = ms.compile(model, (x, torch.tensor(1)))
+    for place in (0, 3, -2, -5):
+        torch.testing.assert_close(compiled(x, torch.tensor(place)), model(x, torch.tensor(place)))
+    for place in (4, -1, -6):
+        with pytest.raises(RuntimeCheckError, match="index"):
+            compiled(x, torch.tensor(place))
+
+
+class Masked(nn.Module):
+    def forward(self, x, rows):
+        several = torch.masked_select(x, rows[:, None])
+        return x[rows], x[x > 0] * 2, x.mT[:, rows], x[rows][:, x[0] > 0], several, x[x > 100], x[x > 0].sum()
+
+
+def test_what_masks_pick():
+    model = Masked()
+    compiled = ms.compile(model, (torch.randn(4, 3), torch.tensor([True, False, True, True])))
+    for seed, rows in enumerate(([True, True, True, True], [False, False, False, False], [False, True, False, True])):
+        x = torch.randn(4, 3, generator=torch.Generator().manual_seed(seed))
+        given = x, torch.tensor(rows)
+        torch.testing.assert_close(compiled(*given), model(*given))

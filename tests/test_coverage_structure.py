@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import enum
 from collections import OrderedDict, defaultdict, deque, namedtuple
 
 import pytest
@@ -308,3 +309,9 @@ def test_keys_have_a_text_form_or_are_refused():
     for bad in ({b"a": 1}, defaultdict(lambda: 0, a=1), defaultdict(None, a=1)):
         with pytest.raises(UsageError, match=r"no text form|cannot be found by a name"):
             trees.dumps(pytree.tree_structure(bad))
+
+
+def test_an_input_of_a_class_of_its_own_is_refused_by_name():
+    kind = enum.Enum("Kind", ["ONE"])
+    with pytest.raises(UnsupportedError, match="is a 'Kind', no tensor"):
+        ms.compile(Function(lambda x, one: x + one.value), (draw(3), kind.ONE))

@@ -29,6 +29,8 @@ _OF_TENSORS = {aten._assert_async.default: 1, aten._assert_async.msg: 2}  # and 
 _OF_ALL = {aten._is_all_true.default: aten.all.default, aten._is_any_true.default: aten.any.default}  # as checks write them
 _READS = (aten.item.default, aten._local_scalar_dense.default)
 
+_JOINS = {operator.and_: "torch.aten.mul.int", operator.or_: "torch.aten.add.int"}  # on numbers that are 0 or 1
+
 _RELATIONS: dict[Any, Callable[..., Any]] = {
     sympy.Le: operator.le, sympy.Lt: operator.lt, sympy.Ge: operator.ge, sympy.Gt: operator.gt, sympy.Eq: operator.eq,
     sympy.Ne: operator.ne,
@@ -121,6 +123,22 @@ def checking_importer(base: Any) -> Any:
                 raise NotImplementedError(f"a check of {value.type}")
             text = ir.StringAttr.get(str(message), context=loc.context)
             ir.Operation.create("torch.runtime.assert", operands=[value], attributes={"message": text}, loc=loc)
+
+        def _import_symbolic_torch_op(self, loc: Any, node: fx.Node, target: Any) -> None:
+            """Truth values that are joined, for which torch-mlir's importer has nothing: as the numbers 0 and 1."""
+            if target not in _JOINS:
+                super()._import_symbolic_torch_op(loc, node, target)
+                return
+
+            def call(name: str, kind: Any, *operands: Any, **attributes: Any) -> Any:
+                made = ir.Operation.create(name, results=[kind], operands=operands, attributes=attributes, loc=loc)
+                return made.result
+
+            integer = self._cc.torch_int_type
+            zero = call("torch.constant.int", integer, value=ir.IntegerAttr.get(ir.IntegerType.get_signless(64), 0))
+            left, right = (call("torch.aten.Int.bool", integer, self._import_argument(loc, part)) for part in node.args)
+            joined = call(_JOINS[target], integer, left, right)
+            self.bind_node_value(node, call("torch.aten.ne.int", self._cc.torch_bool_type, joined, zero))
 
     return CheckingImporter
 

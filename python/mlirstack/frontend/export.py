@@ -22,12 +22,15 @@ from torch.utils import _pytree as pytree
 from mlirstack.errors import UnsupportedError, UsageError
 from mlirstack.frontend import program as contract
 from mlirstack.frontend import trees
+from mlirstack.frontend.associative import rewrite_associative_scans
 from mlirstack.frontend.assumed import Assumptions
 from mlirstack.frontend.bodies import make_bodies_functional
-from mlirstack.frontend.capture_errors import capture_error
+from mlirstack.frontend.capture_errors import capture_error, refuse_derivatives
 from mlirstack.frontend.checks import Guards, is_check, keep_checks_of_tensors, name_checks
 from mlirstack.frontend.containers import register_containers
+from mlirstack.frontend.decompositions.data_places import rewrite_data_narrows
 from mlirstack.frontend.decompositions.empty_tensors import rewrite_empty_tensors
+from mlirstack.frontend.decompositions.masks import rewrite_masks
 from mlirstack.frontend.decompositions.prims import rewrite_prim_views
 from mlirstack.frontend.decompositions.uniform import rewrite_uniform_constants
 from mlirstack.frontend.dynamic import AxisSpec, DimensionNames, leaf_axes, plain_shapes, tile_small_axes
@@ -84,6 +87,9 @@ def export(
             exported, axes = _capture(model, inputs, dict(kwargs or {}), dynamic_shapes)
         refuse_overflowing_numbers(exported.graph_module)
         make_bodies_functional(exported.graph_module)
+        rewrite_associative_scans(exported.graph_module)
+        rewrite_data_narrows(exported.graph_module)
+        rewrite_masks(exported.graph_module)
         rewrite_prim_views(exported.graph_module)
         rewrite_range_outputs(exported.graph_module)
         # Before decompositions, some of which divide by sizes; those that cut operands into pieces leave more for later.
@@ -161,6 +167,7 @@ def _capture(
             failures.append(error)
             continue
         refuse_lost_writes(exported, [str(w.message) for w in warned])
+        refuse_derivatives(exported)
         return exported, axes
     raise capture_error("torch.export cannot capture the model", failures[0]) from failures[0]
 
@@ -195,10 +202,13 @@ class _Lifting:
         self.names = DimensionNames(self.program.range_constraints)
         self.specs: dict[fx.Node, ArgumentSpec] = {}
         rewrite_empty_tensors(self.program.graph_module)
-        _remove_dead_nodes(self.graph)
-        rewrite_scalar_calls(self.graph)
-        rewrite_dynamic_views(self.graph)
-        _fill_in_source_lines(self.graph)
+        for module in self.program.graph_module.modules():
+            if isinstance(module, fx.GraphModule):  # the whole, and bodies of control flow
+                _remove_dead_nodes(module.graph)
+                rewrite_scalar_calls(module.graph)
+                rewrite_dynamic_views(module.graph)
+                _fill_in_source_lines(module.graph)
+                module.recompile()
         self._lift_inputs()
         rewrite_uniform_constants(self.program.graph_module)
         self._lift_outputs()
@@ -254,6 +264,8 @@ class _Lifting:
             self.graph.erase_node(node)
             return
         value = node.meta["val"]
+        if not isinstance(value, (torch.Tensor, int, float, torch.SymInt, torch.SymFloat, torch.SymBool)):
+            raise UnsupportedError(f"input '{node.name}' is a '{type(value).__name__}', no tensor, number or text")
         if isinstance(spec.arg, SymIntArgument) or not isinstance(value, torch.Tensor):
             self.names.name_scalar(node.name, value)
             self.specs[node] = ArgumentSpec(node.name, "input", None, _scalar_dtype(value), leaf)

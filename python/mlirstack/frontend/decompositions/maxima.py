@@ -61,6 +61,8 @@ def _max_pool(
     if _as_they_are.get() or not x.is_floating_point():
         return NotImplemented
     options = kernel, stride, padding, dilation, ceil_mode
+    if x.dim() == rank + 1:  # torch-mlir's conversion to linalg takes batches alone
+        return tuple(result.squeeze(0) for result in _MAXIMA[rank](x.unsqueeze(0), *options))
     with _kept():
         values, places = _MAXIMA[rank](x, *options)
         last = _MAXIMA[rank](_numbers_of_nan(x, rank), *options)[0]

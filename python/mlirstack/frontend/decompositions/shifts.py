@@ -1,7 +1,8 @@
 """Shifts by any number of bits.
 
 Eager leaves nothing of an integer that is shifted to the left by as many bits as it has, or by less than 0, and its sign
-where it is shifted to the right.  In MLIR such a shift is poison, which a processor's vector code may have right and its scalar code has not.
+where it is shifted to the right.  In MLIR such a shift is poison, which a processor's vector code may have right, and its
+scalar code has not.
 """
 
 from __future__ import annotations
