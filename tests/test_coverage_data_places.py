@@ -61,3 +61,17 @@ def test_what_masks_pick():
         x = torch.randn(4, 3, generator=torch.Generator().manual_seed(seed))
         given = x, torch.tensor(rows)
         torch.testing.assert_close(compiled(*given), model(*given))
+
+
+def test_masks_of_several_dimensions_of_any_size():
+    def model(x, y):
+        return x[x > 0], y[:, y[0] > 0], torch.masked_select(x, x[:1] > 0)
+
+    class Picks(nn.Module):
+        forward = staticmethod(model)
+
+    rows = torch.export.Dim("rows", min=2)
+    compiled = ms.compile(Picks(), (torch.randn(4, 3), torch.randn(2, 3, 4)), dynamic_shapes=({0: rows}, None))
+    for count in (2, 5, 33):
+        given = torch.randn(count, 3), torch.randn(2, 3, 4)
+        torch.testing.assert_close(compiled(*given), model(*given))

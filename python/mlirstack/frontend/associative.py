@@ -13,7 +13,7 @@ from torch._higher_order_ops.associative_scan import generic_associative_scan
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from mlirstack.errors import UnsupportedError, UnsupportedOp
-from mlirstack.frontend.graph import fake_mode, node_source
+from mlirstack.frontend.graph import fake_mode, graph_modules, node_source
 from mlirstack.frontend.replace_nodes import inline
 
 _SCAN = torch.ops.higher_order.associative_scan
@@ -24,7 +24,7 @@ def rewrite_associative_scans(module: fx.GraphModule) -> None:
 
     Raises :class:`UnsupportedError` where the number of steps is dynamic.
     """
-    for child in [child for child in module.modules() if isinstance(child, fx.GraphModule)]:
+    for child in graph_modules(module):
         scans = child.graph.find_nodes(op="call_function", target=_SCAN)
         for node in scans:
             _replace(child, node)

@@ -19,7 +19,15 @@ import torch
 from torch import fx
 
 from mlirstack.errors import UnsupportedError, UnsupportedOp
-from mlirstack.frontend.graph import memory_of, node_source, output_node, placeholders, target_name, written_operands
+from mlirstack.frontend.graph import (
+    memory_of,
+    node_source,
+    output_node,
+    place_of,
+    placeholders,
+    target_name,
+    written_operands,
+)
 
 _MOST_NUMBERS = 64  # of a constant that is written out, an operation each
 _FRESH = torch.ops.aten.lift_fresh_copy.default
@@ -177,8 +185,8 @@ class _Call:
                 value = graph.call_function(operator.getitem, (self.node, result))
             with graph.inserting_after(value):
                 before = graph.call_function(_COPY, (operand, value))
-            value.meta = {**_place(self.node), "val": self.node.meta["val"][result]}
-            before.meta = {**_place(self.node), "val": operand.meta["val"]}
+            value.meta = {**place_of(self.node), "val": self.node.meta["val"][result]}
+            before.meta = {**place_of(self.node), "val": operand.meta["val"]}
 
     def _separate_operands(self, written: list[int]) -> None:
         """Copy operands that share memory with one before: torch takes none that do."""
@@ -282,10 +290,5 @@ def _separate_results(body: fx.GraphModule) -> None:
 def _clone(graph: fx.Graph, node: fx.Node, before: fx.Node) -> fx.Node:
     with graph.inserting_before(before):
         made = graph.call_function(_CLONE, (node,))
-    made.meta = {**_place(node if node.meta.get("stack_trace") else before), "val": node.meta["val"].clone()}
+    made.meta = {**place_of(node if node.meta.get("stack_trace") else before), "val": node.meta["val"].clone()}
     return made
-
-
-def _place(node: fx.Node) -> dict[str, Any]:
-    """What says where ``node`` stands in the user's program."""
-    return {key: node.meta[key] for key in ("stack_trace", "nn_module_stack") if key in node.meta}

@@ -42,6 +42,14 @@ def is_check(node: fx.Node) -> bool:
     return node.target is _CHECK
 
 
+def remove_dead_nodes(graph: fx.Graph) -> None:
+    """Remove all that does not reach the output or a check: unused nodes, and what export adds.
+
+    That compares dtypes, devices and symbolic sizes, which the signature holds callers to.
+    """
+    graph.eliminate_dead_code(is_impure_node=lambda node: node.op in ("placeholder", "output") or is_check(node))
+
+
 def keep_checks_of_tensors(module: fx.GraphModule) -> None:
     """Write ``_assert_async``, which a decomposition leaves out, as a check of the number that is read, in place, and tests
     of all elements as ATen's."""

@@ -26,7 +26,7 @@ from mlirstack.frontend.associative import rewrite_associative_scans
 from mlirstack.frontend.assumed import Assumptions
 from mlirstack.frontend.bodies import make_bodies_functional
 from mlirstack.frontend.capture_errors import capture_error, refuse_derivatives
-from mlirstack.frontend.checks import Guards, is_check, keep_checks_of_tensors, name_checks
+from mlirstack.frontend.checks import Guards, keep_checks_of_tensors, name_checks, remove_dead_nodes
 from mlirstack.frontend.containers import register_containers
 from mlirstack.frontend.decompositions.data_places import rewrite_data_narrows
 from mlirstack.frontend.decompositions.empty_tensors import rewrite_empty_tensors
@@ -35,7 +35,14 @@ from mlirstack.frontend.decompositions.prims import rewrite_prim_views
 from mlirstack.frontend.decompositions.uniform import rewrite_uniform_constants
 from mlirstack.frontend.dynamic import AxisSpec, DimensionNames, leaf_axes, plain_shapes, tile_small_axes
 from mlirstack.frontend.dynamic_views import rewrite_dynamic_views
-from mlirstack.frontend.graph import FxGraph, dtype_name, node_source, output_node, placeholders
+from mlirstack.frontend.graph import (
+    FxGraph,
+    dtype_name,
+    fill_in_source_lines,
+    graph_modules,
+    output_node,
+    placeholders,
+)
 from mlirstack.frontend.layouts import give_as_stored, order_of, take_as_stored
 from mlirstack.frontend.literals import refuse_overflowing_numbers
 from mlirstack.frontend.program import ArgumentSpec, Mutation, Program, ResultSpec, Signature
@@ -202,17 +209,16 @@ class _Lifting:
         self.names = DimensionNames(self.program.range_constraints)
         self.specs: dict[fx.Node, ArgumentSpec] = {}
         rewrite_empty_tensors(self.program.graph_module)
-        for module in self.program.graph_module.modules():
-            if isinstance(module, fx.GraphModule):  # the whole, and bodies of control flow
-                _remove_dead_nodes(module.graph)
-                rewrite_scalar_calls(module.graph)
-                rewrite_dynamic_views(module.graph)
-                _fill_in_source_lines(module.graph)
-                module.recompile()
+        for module in graph_modules(self.program.graph_module):
+            remove_dead_nodes(module.graph)
+            rewrite_scalar_calls(module.graph)
+            rewrite_dynamic_views(module.graph)
+            fill_in_source_lines(module.graph)
+            module.recompile()
         self._lift_inputs()
         rewrite_uniform_constants(self.program.graph_module)
         self._lift_outputs()
-        _remove_dead_nodes(self.graph)
+        remove_dead_nodes(self.graph)
         self.program.graph_module.recompile()
         self.arguments = tuple(self.specs[node] for node in placeholders(self.graph))
 
@@ -386,19 +392,3 @@ def _scalar_dtype(value: object) -> str:
     if isinstance(value, (bool, torch.SymBool)):
         return "bool"
     return "int64" if isinstance(value, (int, torch.SymInt)) else "float64"
-
-
-def _remove_dead_nodes(graph: fx.Graph) -> None:
-    """Remove all that does not reach the output or a check: unused nodes, and what export adds.
-
-    That compares dtypes, devices and symbolic sizes, which the signature holds callers to.
-    """
-    graph.eliminate_dead_code(is_impure_node=lambda node: node.op in ("placeholder", "output") or is_check(node))
-
-
-def _fill_in_source_lines(graph: fx.Graph) -> None:
-    """Give nodes that export put in (sizes of dynamic dimensions) the source line of the node that needs them."""
-    for node in reversed(graph.nodes):
-        if node.op == "call_function" and node_source(node) is None:
-            stacks = (user.meta.get("stack_trace") for user in node.users)
-            node.meta["stack_trace"] = next((stack for stack in stacks if stack), None)

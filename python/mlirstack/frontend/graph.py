@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import fx
@@ -85,11 +86,27 @@ def output_node(graph: fx.Graph) -> fx.Node:
     return next(node for node in reversed(graph.nodes) if node.op == "output")
 
 
+def graph_modules(module: torch.nn.Module) -> list[fx.GraphModule]:
+    """``module`` and the bodies of its control flow, the outer ones first."""
+    return [child for child in module.modules() if isinstance(child, fx.GraphModule)]
+
+
 def calls(module: torch.nn.Module) -> Iterator[fx.Node]:
     """All ``call_function`` nodes of a graph module, those in bodies of control flow included."""
-    for child in module.modules():
-        if isinstance(child, fx.GraphModule):
-            yield from (node for node in child.graph.nodes if node.op == "call_function")
+    for child in graph_modules(module):
+        yield from (node for node in child.graph.nodes if node.op == "call_function")
+
+
+def new_call(like: fx.Node, op: Any, *args: Any, **options: Any) -> fx.Node:
+    """A call at the insertion point that stands where ``like`` does in the user's program."""
+    made = like.graph.call_function(op, args, options)
+    made.meta = place_of(like)
+    return made
+
+
+def place_of(node: fx.Node) -> dict[str, Any]:
+    """What says where ``node`` stands in the user's program, of what is noted with it."""
+    return {key: node.meta[key] for key in ("stack_trace", "nn_module_stack") if key in node.meta}
 
 
 def node_frames(node: fx.Node) -> list[SourceLine]:
@@ -106,6 +123,14 @@ def node_source(node: fx.Node) -> SourceLine | None:
         if not frame.file.startswith(_TORCH):
             return frame
     return frames[-1] if frames else None
+
+
+def fill_in_source_lines(graph: fx.Graph) -> None:
+    """Give nodes that export put in (sizes of dynamic dimensions) the source line of the node that needs them."""
+    for node in reversed(graph.nodes):
+        if node.op == "call_function" and node_source(node) is None:
+            stacks = (user.meta.get("stack_trace") for user in node.users)
+            node.meta["stack_trace"] = next((stack for stack in stacks if stack), None)
 
 
 def node_tensors(node: fx.Node) -> list[torch.Tensor]:

@@ -6,7 +6,7 @@ import torch
 from torch import fx
 
 from mlirstack.errors import UnsupportedOp
-from mlirstack.frontend.graph import node_source, target_name
+from mlirstack.frontend.graph import graph_modules, node_source, target_name
 
 # Not every overload of these carries torch's tag for ops that draw random numbers.
 _DROPOUTS = (
@@ -20,9 +20,7 @@ _PROBABILITIES = ("p", "dropout", "dropout_p")
 def random_ops(module: fx.GraphModule) -> tuple[UnsupportedOp, ...]:
     """The operations of ``module`` that draw random numbers and reach its outputs, each with the user's line."""
     found: list[UnsupportedOp] = []
-    for child in module.modules():
-        if not isinstance(child, fx.GraphModule):
-            continue
+    for child in graph_modules(module):
         live = _live_nodes(child.graph)
         for node in child.graph.nodes:
             reason = _randomness(node) if node in live else None
@@ -35,9 +33,7 @@ def remaining_random_ops(module: fx.GraphModule) -> tuple[UnsupportedOp, ...]:
     """The operations of a decomposed ``module`` whose numbers no decomposition could draw."""
     place = "is random inside of control flow"
     found: list[UnsupportedOp] = []
-    for child in module.modules():
-        if not isinstance(child, fx.GraphModule):
-            continue
+    for child in graph_modules(module):
         for node in child.graph.nodes:
             if child is not module and getattr(node.target, "namespace", "") == "mlirstack":
                 found.append(UnsupportedOp(target_name(node), place, node_source(node)))

@@ -6,6 +6,7 @@ would read what lies behind the tensor (torch-mlir 20261001).  Here it is a read
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ from torch import Tensor, fx
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from mlirstack.frontend.decompositions.extend import Decomposition, extend
-from mlirstack.frontend.graph import memory_of, written_operands
+from mlirstack.frontend.graph import graph_modules, memory_of, new_call, written_operands
 
 aten = torch.ops.aten
 
@@ -55,12 +56,11 @@ def rewrite_data_narrows(module: fx.GraphModule) -> None:
 
     A decomposition would come too late: torch makes a slice of it.  What is written to through such a view stays.
     """
-    for child in (child for child in module.modules() if isinstance(child, fx.GraphModule)):
-        graph = child.graph
+    for graph in (child.graph for child in graph_modules(module)):
         written = {memory_of(operand) for node in graph.nodes for operand in written_operands(node)}
         for node in graph.find_nodes(op="call_function", target=aten.narrow.default):
             if _starts_at_data(node) and memory_of(node) not in written:
-                _read_by_index(graph, node)
+                _read_by_index(node)
 
 
 def _starts_at_data(node: fx.Node) -> bool:
@@ -68,17 +68,13 @@ def _starts_at_data(node: fx.Node) -> bool:
     return _is_data(start) and not _is_data(length)
 
 
-def _read_by_index(graph: fx.Graph, node: fx.Node) -> None:
+def _read_by_index(node: fx.Node) -> None:
     arguments: Any = node.args
     x, dim, start, length = arguments
     value = x.meta["val"]
 
-    def call(op: Any, *args: Any, **options: Any) -> fx.Node:
-        made = graph.call_function(op, args, options)
-        made.meta = {key: node.meta[key] for key in ("stack_trace", "nn_module_stack") if key in node.meta}
-        return made
-
-    with graph.inserting_before(node):
+    call = functools.partial(new_call, node)
+    with node.graph.inserting_before(node):
         size: Any = value.shape[dim]
         size = size if isinstance(size, int) else call(aten.sym_size.int, x, dim)
         given = call(aten.full.default, [1], start, dtype=torch.int64, device=value.device)

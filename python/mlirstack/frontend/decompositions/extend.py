@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
+from contextvars import ContextVar
 from typing import Any
 
 Decomposition = Callable[..., Any]
@@ -21,3 +23,20 @@ def extend(table: dict[Any, Decomposition], op: Any, rule: Decomposition) -> Non
         return earlier(*args, **kwargs) if result is NotImplemented else result
 
     table[op] = decomposition
+
+
+def not_itself(rule: Decomposition) -> Decomposition:
+    """``rule``, which leaves alone the calls that it makes itself: it may write the operator that it stands for."""
+    is_running: ContextVar[bool] = ContextVar("is_running", default=False)
+
+    @functools.wraps(rule)
+    def once(*args: Any, **kwargs: Any) -> Any:
+        if is_running.get():
+            return NotImplemented
+        token = is_running.set(True)
+        try:
+            return rule(*args, **kwargs)
+        finally:
+            is_running.reset(token)
+
+    return once

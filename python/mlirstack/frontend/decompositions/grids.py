@@ -39,13 +39,9 @@ def _grid_sampler(
     height, width = x.shape[2:]
     across, down = (grid.select(-1, axis) for axis in (0, 1))
     # Not the places in the grid, but in the image: large ones may overflow.
-    exists = _finite((across + 1) * width), _finite((down + 1) * height)
+    exists = torch.isfinite((across + 1) * width), torch.isfinite((down + 1) * height)
     if padding == _ZEROS:
         found = sampled(x, grid, mode, padding, align_corners)
         return torch.where(torch.logical_and(*exists).unsqueeze(1), found, math.nan)
     kept = [torch.where(ok, place, -1.0) for ok, place in zip(exists, (across, down), strict=True)]
     return sampled(x, torch.stack(kept, -1), mode, padding, align_corners)
-
-
-def _finite(x: Tensor) -> Tensor:
-    return x.abs() < math.inf

@@ -10,15 +10,13 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from mlirstack.frontend.decompositions.extend import Decomposition, extend
+from mlirstack.frontend.decompositions.extend import Decomposition, extend, not_itself
 
 aten = torch.ops.aten
 
@@ -26,8 +24,6 @@ _MAXIMA = {2: aten.max_pool2d_with_indices.default, 3: aten.max_pool3d_with_indi
 _ADAPTIVE = {2: aten.adaptive_max_pool2d.default, 3: aten.adaptive_max_pool3d.default}
 
 _EXACT = 2**24  # places up to here are numbers of float32
-
-_as_they_are: ContextVar[bool] = ContextVar("_as_they_are", default=False)
 
 
 def add_maxima_decompositions(table: dict[Any, Decomposition]) -> None:
@@ -38,16 +34,7 @@ def add_maxima_decompositions(table: dict[Any, Decomposition]) -> None:
         extend(table, op, functools.partial(_adaptive_max_pool, rank))
 
 
-@contextmanager
-def _kept() -> Iterator[None]:
-    """Poolings in here stay what they are."""
-    token = _as_they_are.set(True)
-    try:
-        yield
-    finally:
-        _as_they_are.reset(token)
-
-
+@not_itself
 def _max_pool(
     rank: int,
     x: Tensor,
@@ -58,14 +45,13 @@ def _max_pool(
     ceil_mode: bool = False,
 ) -> Any:
     """Maxima ``[..., *windows]`` of ``x`` ``[..., *sizes]``, and their places in the image."""
-    if _as_they_are.get() or not x.is_floating_point():
+    if not x.is_floating_point():
         return NotImplemented
     options = kernel, stride, padding, dilation, ceil_mode
-    if x.dim() == rank + 1:  # torch-mlir's conversion to linalg takes batches alone
-        return tuple(result.squeeze(0) for result in _MAXIMA[rank](x.unsqueeze(0), *options))
-    with _kept():
-        values, places = _MAXIMA[rank](x, *options)
-        last = _MAXIMA[rank](_numbers_of_nan(x, rank), *options)[0]
+    is_batch = x.dim() > rank + 1
+    x = x if is_batch else x.unsqueeze(0)  # torch-mlir's conversion to linalg takes batches alone
+    values, places = _MAXIMA[rank](x, *options)
+    last = _MAXIMA[rank](_numbers_of_nan(x, rank), *options)[0]
     steps, pads, widths = (_each(value, rank) for value in (stride or kernel, padding, dilation))
     first = []
     for count, step, pad, width in zip(values.shape[-rank:], steps, pads, widths, strict=True):
@@ -73,12 +59,14 @@ def _max_pool(
         # The first place that is no padding.
         outside = torch.div(width - 1 - start, width, rounding_mode="floor")
         first.append(torch.where(start < 0, start + outside * width, start))
-    return values, _places(values, places, last, _number(first, x.shape[-rank:]))
+    found = values, _places(values, places, last, _number(first, x.shape[-rank:]))
+    return found if is_batch else tuple(result.squeeze(0) for result in found)
 
 
+@not_itself
 def _adaptive_max_pool(rank: int, x: Tensor, output_size: Sequence[int]) -> Any:
     """Maxima of ``x`` ``[..., *sizes]`` over windows from ``i * size // wanted`` up to the next, and their places."""
-    if _as_they_are.get() or not x.is_floating_point():
+    if not x.is_floating_point():
         return NotImplemented
     sizes, wanted = x.shape[-rank:], list(output_size)
     if wanted == [1] * rank:
@@ -87,10 +75,9 @@ def _adaptive_max_pool(rank: int, x: Tensor, output_size: Sequence[int]) -> Any:
         kernel = [size // count for size, count in zip(sizes, wanted, strict=True)]
         if all(size % count == 0 for size, count in zip(sizes, wanted, strict=True)):
             return _MAXIMA[rank](x, kernel, kernel)
-    with _kept():
-        values, places = _ADAPTIVE[rank](x, wanted)
-        kinds = torch.where(x == -math.inf, -2.0, _numbers_of_nan(x, rank))
-        last = _ADAPTIVE[rank](kinds, wanted)[0]
+    values, places = _ADAPTIVE[rank](x, wanted)
+    kinds = torch.where(x == -math.inf, -2.0, _numbers_of_nan(x, rank))
+    last = _ADAPTIVE[rank](kinds, wanted)[0]
     first = [
         torch.div(torch.arange(count, device=x.device) * size, count, rounding_mode="floor")
         for size, count in zip(sizes, wanted, strict=True)

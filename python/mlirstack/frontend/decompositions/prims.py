@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, fx
 
 from mlirstack.frontend.decompositions.extend import Decomposition
+from mlirstack.frontend.graph import graph_modules
 from mlirstack.frontend.literals import constant
 
 aten, prims = torch.ops.aten, torch.ops.prims
@@ -27,9 +28,7 @@ _VIEWS: dict[Any, tuple[Any, Callable[..., tuple[Any, ...]]]] = {
 
 def rewrite_prim_views(module: fx.GraphModule) -> None:
     """Replace the views in ``module`` and in the bodies of its control flow, in place."""
-    for child in module.modules():
-        if not isinstance(child, fx.GraphModule):
-            continue
+    for child in graph_modules(module):
         views = [node for node in child.graph.nodes if node.target in _VIEWS]
         for node in views:
             node.target, arguments = _VIEWS[node.target]

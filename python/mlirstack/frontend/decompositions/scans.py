@@ -8,13 +8,12 @@ tensors without dimensions, and no running products in a dtype that is asked for
 from __future__ import annotations
 
 import math
-from contextvars import ContextVar
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from mlirstack.frontend.decompositions.extend import Decomposition, extend
+from mlirstack.frontend.decompositions.extend import Decomposition, extend, not_itself
 from mlirstack.frontend.half import accumulation
 
 aten = torch.ops.aten
@@ -29,19 +28,12 @@ def add_scan_decompositions(table: dict[Any, Decomposition]) -> None:
         extend(table, op, _of_one_number)
 
 
-# The running sum that a rule is about to write: the same operator on terms of which none is a negative zero.
-_begins_at_zero: ContextVar[bool] = ContextVar("_begins_at_zero", default=False)
-
-
+@not_itself
 def _cumsum(x: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Any:
     kind = dtype or x.dtype
-    if _begins_at_zero.get() or not (x.is_floating_point() and kind.is_floating_point):
+    if not (x.is_floating_point() and kind.is_floating_point):
         return NotImplemented
-    token = _begins_at_zero.set(True)
-    try:
-        return aten.cumsum.default(x.to(kind) + 0.0, dim)
-    finally:
-        _begins_at_zero.reset(token)
+    return aten.cumsum.default(x.to(kind) + 0.0, dim)  # terms of which none is a negative zero
 
 
 def _cumprod(x: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Any:

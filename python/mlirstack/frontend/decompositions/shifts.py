@@ -8,21 +8,17 @@ scalar code has not.
 from __future__ import annotations
 
 import functools
-from contextvars import ContextVar
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from mlirstack.frontend.decompositions.extend import Decomposition, extend
+from mlirstack.frontend.decompositions.extend import Decomposition, extend, not_itself
 
 aten = torch.ops.aten
 
 _LEFT, _RIGHT = aten.bitwise_left_shift.Tensor, aten.bitwise_right_shift.Tensor
-_OTHER_NAMES = {
-    aten.__lshift__.Tensor: _LEFT,
-    aten.__rshift__.Tensor: _RIGHT,
-}
+_OTHER_NAMES = {aten.__lshift__.Tensor: _LEFT, aten.__rshift__.Tensor: _RIGHT}
 _BY_NUMBER = {
     aten.bitwise_left_shift.Tensor_Scalar: _LEFT,
     aten.bitwise_right_shift.Tensor_Scalar: _RIGHT,
@@ -37,41 +33,23 @@ def add_shift_decompositions(table: dict[Any, Decomposition]) -> None:
     for op in (_LEFT, _RIGHT):
         extend(table, op, functools.partial(_shifted, op))
     for by_number, op in _BY_NUMBER.items():
-        table[by_number] = functools.partial(_shifted_by_number, op)
+        table[by_number] = functools.partial(_shifted, op)
 
 
-# Set while a rule writes a shift by fewer bits than the operand has.
-_is_in_range: ContextVar[bool] = ContextVar("_is_in_range", default=False)
-
-
-def _shifted(op: Any, x: Tensor, count: Tensor) -> Any:
+@not_itself
+def _shifted(op: Any, x: Tensor, count: Tensor | int) -> Any:
+    """``x`` shifted by ``count`` bits, in terms of ``op`` by fewer than there are."""
     dtype = torch.result_type(x, count)
-    if _is_in_range.get() or dtype.is_floating_point or dtype == torch.bool:
+    if dtype.is_floating_point or dtype == torch.bool:
         return NotImplemented
-    x, count = x.to(dtype), count.to(dtype)
-    bits = torch.iinfo(dtype).bits
-    is_in_range = torch.logical_and(count >= 0, count < bits)
+    x, bits = x.to(dtype), torch.iinfo(dtype).bits
+    if isinstance(count, int):
+        is_in_range = 0 <= count < bits
+        if not is_in_range and (op is _LEFT or not dtype.is_signed):
+            return torch.zeros_like(x)
+        return op(x, torch.full((), count if is_in_range else bits - 1, dtype=dtype, device=x.device))
+    count = count.to(dtype)
+    fits = torch.logical_and(count >= 0, count < bits)
     if op is _RIGHT:
-        return _written(op, x, torch.where(is_in_range, count, bits - 1))
-    return torch.where(is_in_range, _written(op, x, torch.where(is_in_range, count, 0)), 0)
-
-
-def _shifted_by_number(op: Any, x: Tensor, number: int) -> Any:
-    dtype = torch.result_type(x, number)
-    if dtype.is_floating_point or isinstance(number, float):
-        return NotImplemented
-    bits = torch.iinfo(dtype).bits
-    is_in_range = 0 <= number < bits
-    if not is_in_range and (op is _LEFT or not dtype.is_signed):
-        return torch.zeros_like(x, dtype=dtype)
-    count = torch.full((), number if is_in_range else bits - 1, dtype=dtype, device=x.device)
-    return _written(op, x, count)
-
-
-def _written(op: Any, x: Tensor, count: Tensor) -> Tensor:
-    token = _is_in_range.set(True)
-    try:
-        result: Tensor = op(x, count)
-        return result
-    finally:
-        _is_in_range.reset(token)
+        return op(x, torch.where(fits, count, bits - 1))
+    return torch.where(fits, op(x, torch.where(fits, count, 0)), 0)

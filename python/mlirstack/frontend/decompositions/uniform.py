@@ -11,7 +11,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, fx
 
-from mlirstack.frontend.graph import calls, node_tensors
+from mlirstack.frontend.graph import calls, graph_modules, node_tensors
 from mlirstack.frontend.literals import rounded
 
 aten = torch.ops.aten
@@ -26,7 +26,7 @@ _BYTES = (torch.int8, torch.uint8)  # their constants are made as int64, and cut
 def rewrite_uniform_constants(module: fx.GraphModule) -> None:
     """Replace calls in ``module`` and in the bodies of its control flow, in place; names of nodes stay."""
     known: dict[fx.Node, Number] = {}
-    for graph in (child.graph for child in module.modules() if isinstance(child, fx.GraphModule)):
+    for graph in (child.graph for child in graph_modules(module)):
         for node in graph.nodes:
             number = _number(node, known)
             if number is not None:
