@@ -45,7 +45,7 @@ class ImportFx(Translation):
 
     def translate(self, payload: Any) -> Any:
         """Import ``payload``, which is not changed; :class:`StageError` naming the node that cannot be imported."""
-        from mlirstack.frontend.checks import checking_importer
+        from mlirstack.frontend.check_importer import checking_importer
         from mlirstack.frontend.control_flow import control_flow_importer
         from mlirstack.frontend.devices import forget_devices
         from mlirstack.frontend.graph import FxGraph
