@@ -14,7 +14,7 @@ from mlirstack.frontend.long_sums import LowerLongSums
 from mlirstack.frontend.narrow import NarrowConstants
 from mlirstack.frontend.onnx.importer import FinishOnnx
 from mlirstack.frontend.onnx.views import NameReshapes
-from mlirstack.frontend.quotients import LowerQuotients
+from mlirstack.frontend.quotients import LowerQuotients, MarkDivisors
 from mlirstack.frontend.reshapes import LowerReshapes
 from mlirstack.frontend.roots import LowerRoots
 from mlirstack.frontend.unsigned_constants import FillUnsignedConstants
@@ -72,6 +72,8 @@ TORCH_TO_TOSA = Stage(
         Pass("tosa-reduce-transposes", on=FUNCTION),
         # TOSA's own implicit broadcast stretches dimensions, not ranks.
         Pass("tosa-make-broadcastable", on=FUNCTION),
+        # Before equal reciprocals, of divisions and of the model's own, become one.
+        MarkDivisors(),
         Pass("canonicalize", on=FUNCTION),
         Pass("cse", on=FUNCTION),
         # From !torch.vtensor to tensor: signatures first, then the casts that this leaves inside.

@@ -38,6 +38,7 @@ from mlirstack.passes.restore_locations import RestoreLocations
 from mlirstack.passes.settle_broadcasts import SettleBroadcasts
 from mlirstack.passes.simplify import SimplifyLinalg
 from mlirstack.passes.sink_expansions import SinkExpansions
+from mlirstack.passes.two_roundings import TwoRoundings
 from mlirstack.pipeline.stage import Pipeline, Stage
 from mlirstack.pipeline.step import Pass, Step
 from mlirstack.pipelines import cpu, cuda
@@ -82,6 +83,7 @@ def _prepared(settings: IreePhase) -> Stage:
             Pass("canonicalize"),
             Pass("cse"),
             *((ResultSizes(),) if settings.fenced else ()),
+            *((TwoRoundings(),) if settings.backend == CPU else ()),
             RestoreLocations(),
         ),
         "the same program in the form that IREE compiles right and well",

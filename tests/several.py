@@ -35,4 +35,15 @@ def assert_as_eager(
     expected = module(*inputs)
     precise = module(*(x.double() if x.is_floating_point() else x for x in inputs))
     wrong = {name: compare_leaf(name, got[name], expected[name], precise[name]).reason for name in programs}
-    assert not {name: reason for name, reason in wrong.items() if reason}
+    wrong = {name: reason for name, reason in wrong.items() if reason}
+    assert not wrong, wrong
+
+
+def assert_bits_of_eager(
+    programs: dict[str, Callable[..., Any]], *inputs: torch.Tensor, route: str = "auto", target: str = "cpu"
+) -> None:
+    """Every program gives eager's answer, each number of it; NaN of any bits."""
+    module = Several(programs)
+    got, expected = ms.compile(module, inputs, target=target, route=route)(*inputs), module(*inputs)
+    wrong = [name for name in programs if not torch.equal(got[name].nan_to_num(), expected[name].nan_to_num())]
+    assert not wrong, wrong

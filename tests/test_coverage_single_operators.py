@@ -7,7 +7,7 @@ import math
 
 import pytest
 import torch
-from several import Several, assert_as_eager
+from several import Several, assert_as_eager, assert_bits_of_eager
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -191,6 +191,31 @@ def test_functions_of_two_numbers_next_to_nan_and_infinities() -> None:
 def test_quotients_of_subnormal_numbers() -> None:
     small = torch.tensor([1e-40, -1e-45, 0.3, 1.0, 0.0, 1e-20])
     assert_as_eager({"quotient": lambda x: x / (x * 2.0), "sinc": torch.sinc}, small)
+
+
+@pytest.mark.parametrize("target", ["cpu", "iree-cpu"])
+def test_quotients_by_what_is_stretched_are_eagers_bits(target: str) -> None:
+    """Not products with a reciprocal, which are rounded twice, and once more where the divisor is next to the largest."""
+    x = torch.randn(1025, 7, generator=torch.Generator().manual_seed(0))
+    rows, columns = 2.0 + torch.arange(1025.0)[:, None] / 7, 2.0 + torch.arange(7.0) / 3
+    programs = {
+        "rows": lambda x, a, b: x / a,
+        "columns": lambda x, a, b: x / b,
+        "both": lambda x, a, b: b / a,
+        "one": lambda x, a, b: x / a[0, 0],
+        "a number": lambda x, a, b: 1.7 / x,
+        "large": lambda x, a, b: (x * 1e37) / (a * 1e36),
+    }
+    assert_bits_of_eager(programs, x, rows, columns, route="tosa", target=target)
+
+
+@pytest.mark.parametrize("target", ["cpu", "iree-cpu"])
+def test_double_precision_is_rounded_to_half_as_eager_rounds_it(target: str) -> None:
+    """By way of single precision: numbers half way between two, and beside, subnormal ones and those too large."""
+    halves = torch.arange(-(2**15), 2**15, 7).to(torch.int16).view(torch.float16).double()
+    x = torch.cat([halves * factor for factor in (1.0, 1 + 2.0**-11, 1 + 2.0**-11 + 2.0**-30, 1 - 2.0**-30, 0.125)])
+    programs = {"half": lambda x: x.half(), "bfloat16": lambda x: x.bfloat16(), "after": lambda x: (x * 0.75).half()}
+    assert_bits_of_eager(programs, x, target=target)
 
 
 def test_what_lies_beside_a_diagonal_or_between_two_places_does_not_matter() -> None:

@@ -18,6 +18,14 @@ func.func @vector(%x: vector<4xf64>) -> vector<4xbf16> {
   return %0 : vector<4xbf16>
 }
 
+// CHECK-LABEL:   func.func @half(
+// CHECK:           %[[SINGLE:.+]] = arith.truncf %{{.+}} : f64 to f32
+// CHECK:           arith.truncf %[[SINGLE]] : f32 to f16
+func.func @half(%x: f64) -> f16 {
+  %0 = arith.truncf %x : f64 to f16
+  return %0 : f16
+}
+
 // What there are instructions for stays as it is.
 // CHECK-LABEL:   func.func @one_rounding(
 // CHECK:           arith.truncf %{{.+}} : f64 to f32

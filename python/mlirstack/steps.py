@@ -67,6 +67,7 @@ STEPS: dict[str, str] = {
     "mlirstack-merge-reductions": "mlirstack.passes.cuda.merge_reductions:MergeReductions",
     "mlirstack-lower-reshapes": "mlirstack.frontend.reshapes:LowerReshapes",
     "mlirstack-lower-quotients": "mlirstack.frontend.quotients:LowerQuotients",
+    "mlirstack-mark-divisors": "mlirstack.frontend.quotients:MarkDivisors",
     "mlirstack-lower-roots": "mlirstack.frontend.roots:LowerRoots",
     "mlirstack-label-kernels": "mlirstack.passes.cuda.map_kernels:LabelKernels",
     "mlirstack-map-kernels": "mlirstack.passes.cuda.map_kernels:MapKernels",

@@ -10,18 +10,38 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from mlirstack.bindings import dialect, ir
-from mlirstack.frontend.roots import number_everywhere
+from mlirstack.ir.elementwise import elementwise, stretched_shape
 from mlirstack.ir.ops import walk
 from mlirstack.passes.functions import defining_op
 from mlirstack.pipeline.step import PythonPass
 
+_DIVISOR = "mlirstack.divisor"
+
+
+@dataclass(frozen=True)
+class MarkDivisors(PythonPass):
+    """Before: TOSA as torch-mlir writes it.  After: reciprocals that stand for divisions, not for the model's own, say so::
+
+        tosa.reciprocal %y      →      tosa.reciprocal %y {mlirstack.divisor}
+
+    It stands at the place of the model where its products are.  Later, equal ones are one, at the place of the first.
+    """
+
+    name: ClassVar[str] = "mlirstack-mark-divisors"
+
+    def apply(self, module: Any) -> None:
+        """Mark each of them."""
+        for op in walk(module):
+            if op.name == "tosa.reciprocal" and _divides(op):
+                op.attributes[_DIVISOR] = ir.UnitAttr.get()
+
 
 @dataclass(frozen=True)
 class LowerQuotients(PythonPass):
-    """Before: TOSA.  After: products with a reciprocal that stand for one division are ``arith.divf`` of tensors.
+    """Before: TOSA.  After: products with a reciprocal that stand for a division divide, in a ``linalg.generic``.
 
-    Both stand at one place of the model, and have one shape, or the dividend is a constant; the reciprocal of a divisor that
-    is stretched is computed once for all that it divides, and stays.
+    Those of ``softmax`` stay: a sum of exponentials, the largest of which is 1, has a reciprocal, which is computed once for
+    all that it divides.
     """
 
     name: ClassVar[str] = "mlirstack-lower-quotients"
@@ -43,19 +63,28 @@ class LowerQuotients(PythonPass):
                 break
 
 
+def _divides(reciprocal: Any) -> bool:
+    """Is each of its uses a product at its own place of the model?"""
+    users = [use.owner for use in reciprocal.results[0].uses]
+    return bool(users) and all(user.name == "tosa.mul" and user.location == reciprocal.location for user in users)
+
+
 def _quotient(op: Any, dividend: Any, reciprocal: Any) -> Any:
     """``dividend`` times ``reciprocal`` as a quotient, or None."""
     source, kind = defining_op(reciprocal), op.results[0].type
-    if source is None or source.name != "tosa.reciprocal" or source.location != op.location:
+    if source is None or source.name != "tosa.reciprocal" or _DIVISOR not in source.attributes:
         return None
     divisor = source.operands[0]
-    if divisor.type != kind:
+    if _is_sum_of_softmax(divisor) or stretched_shape([dividend, divisor]) != kind.shape:
         return None
     with ir.InsertionPoint(op), op.location:
-        if dividend.type != kind:
-            number = number_everywhere(dividend)
-            if number is None or not kind.has_static_shape:
-                return None
-            element = ir.FloatAttr.get(kind.element_type, number)
-            dividend = dialect("arith").constant(kind, ir.DenseElementsAttr.get_splat(kind, element))
-        return dialect("arith").divf(dividend, divisor)
+        return elementwise([dividend, divisor], kind.element_type, dialect("arith").divf)
+
+
+def _is_sum_of_softmax(divisor: Any) -> bool:
+    """Is this a sum of exponentials of one operation of the model?"""
+    total = defining_op(divisor)
+    if total is None or total.name != "tosa.reduce_sum":
+        return False
+    terms = defining_op(total.operands[0])
+    return terms is not None and terms.name == "tosa.exp" and terms.location == total.location
