@@ -17,6 +17,7 @@ from mlirstack.passes.native_code import CompileObject, Disassemble
 from mlirstack.passes.near_zero import CallNearZero
 from mlirstack.passes.outline import OutlineKernels
 from mlirstack.passes.restore_locations import RestoreLocations
+from mlirstack.passes.round_sums import RoundSumsOnce
 from mlirstack.passes.two_roundings import TwoRoundings
 from mlirstack.passes.vector_math import VectorMath
 from mlirstack.pipeline.stage import Pipeline, Stage
@@ -216,7 +217,8 @@ def cpu_pipeline(route: str, level: str, *, threads: int = 1, opt_level: int = 2
     compiled = Stage("object", "object", (CompileObject(opt_level),), "relocatable object for this machine's processor")
     kernels = (KERNELS, parallel) if threads > 1 else (KERNELS,)
     back = (
-        prepared(), fused(computed_apart=True), PACKED, *kernels, _tiled(), VECTORIZED, BUFFERIZED, _loops(VectorMath()),
+        prepared(RoundSumsOnce()), fused(computed_apart=True), PACKED, *kernels,
+        _tiled(), VECTORIZED, BUFFERIZED, _loops(VectorMath()),
         _llvm(threads, ExportEntries()), LLVMIR, compiled, ASM,
     )  # fmt: skip
     names = [stage.name for stage in back]

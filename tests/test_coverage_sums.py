@@ -105,3 +105,26 @@ def test_scans_in_a_dtype_that_is_asked_for(dtype: torch.dtype) -> None:
         for kind in wanted:
             programs[f"{scan.__name__} in {kind}"] = lambda x, scan=scan, kind=kind: scan(x, -1, dtype=kind)
     assert_as_eager(programs, numbers.to(dtype))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_product_and_what_is_added_to_it_are_rounded_once(dtype: torch.dtype) -> None:
+    """As in eager: of a product that its bias nearly cancels, two roundings leave little."""
+    generator = torch.Generator().manual_seed(0)
+    x, w = (torch.randn(*size, generator=generator).to(dtype) for size in ((33, 16), (25, 16)))
+    bias = -(x.float() @ w.float().mT).mean(0).to(dtype)
+    batch = x.reshape(3, 11, 16)
+    programs = {
+        "linear": lambda x, w, b, t: F.linear(x, w, b),
+        "a row": lambda x, w, b, t: F.linear(x[0], w, b),
+        "a batch": lambda x, w, b, t: F.linear(t, w, b),
+        "scaled": lambda x, w, b, t: torch.addmm(b, x, w.mT, beta=0.5, alpha=-2.5),
+        "a column": lambda x, w, b, t: torch.addmv(x[:, 0], x, w[0]),
+        "several": lambda x, w, b, t: torch.addbmm(b[:11, None], t, t.mT),
+    }
+    assert_as_eager(programs, x, w, bias, batch)
+    module, inputs = Several(programs), (x, w, bias, batch)
+    got, precise = ms.compile(module, inputs)(*inputs), module(*(value.double() for value in inputs))
+    for name, value in got.items():
+        half_a_step = torch.finfo(dtype).eps / 2 * precise[name].abs()
+        assert ((value.double() - precise[name]).abs() <= half_a_step + 5e-6).all(), name

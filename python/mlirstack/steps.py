@@ -89,6 +89,7 @@ STEPS: dict[str, str] = {
     "mlirstack-pin-broadcasts": "mlirstack.passes.pin:PinBroadcasts",
     "mlirstack-pin-reshapes": "mlirstack.passes.pin:PinReshapes",
     "mlirstack-protect-arguments": "mlirstack.passes.entry:ProtectArguments",
+    "mlirstack-round-sums-once": "mlirstack.passes.round_sums:RoundSumsOnce",
     "mlirstack-raise-roundings": "mlirstack.passes.raise_roundings:RaiseRoundings",
     "mlirstack-restore-locations": "mlirstack.passes.restore_locations:RestoreLocations",
     "mlirstack-results-to-arguments": "mlirstack.passes.buffers:ResultsToArguments",

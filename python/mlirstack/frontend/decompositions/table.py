@@ -107,6 +107,8 @@ def decomposition_table() -> dict[Any, Decomposition]:
     for with_scalar, with_tensor in _COMPARISONS:
         table[with_scalar] = _comparison(with_tensor)
     table[aten.addmm.default] = _addmm
+    table[aten.addmv.default] = _addmv
+    table[aten.addbmm.default] = _addbmm
     add_activation_decompositions(table)
     add_adaptive_decompositions(table)
     add_corrected_decompositions(table)
@@ -210,11 +212,26 @@ def _is_half(value: object) -> bool:
 
 def _addmm(bias: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """``beta * bias + alpha * (a @ b)``; torch's own decomposition also multiplies by 1."""
+    if alpha != 1 or beta not in (0, 1):
+        scaled: Tensor = _in_float32(aten.addmm.default, bias, a, b, beta=beta, alpha=alpha)
+        if scaled is not NotImplemented:
+            return scaled
     product = torch.mm(a, b)
     product = product if alpha == 1 else product * alpha
     if beta == 0:
         return product
     return product + (bias if beta == 1 else bias * beta)
+
+
+def _addmv(bias: Tensor, a: Tensor, x: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    column = bias if not bias.dim() else bias[:, None]
+    return torch.addmm(column, a, x[:, None], beta=beta, alpha=alpha).squeeze(1)
+
+
+def _addbmm(bias: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    """One product: the sum over matrices is that over their columns, side by side."""
+    side_by_side = a.permute(1, 0, 2).reshape(a.size(1), a.size(0) * a.size(2))
+    return torch.addmm(bias, side_by_side, b.reshape(b.size(0) * b.size(1), b.size(2)), beta=beta, alpha=alpha)
 
 
 # ------------------------------------------------------------------------------------------------------------- variances
