@@ -64,6 +64,7 @@ def test_wrong_use_is_one_short_block(arguments: tuple[str, ...], message: str, 
     assert "Traceback" not in result.stderr
     assert len(result.stderr.splitlines()) < 10
     assert result.returncode == status
+    assert not list(tmp_path.iterdir()), "something is left behind"
 
 
 def test_malformed_mlir_names_file_line_and_column(tmp_path: Path) -> None:

@@ -55,6 +55,8 @@ def boom():
 
 
 setting = 3
+linear = nn.Linear(4, 4)
+net = Net().eval()
 """
 KERNELBENCH = """
 import torch
@@ -113,6 +115,11 @@ def test_a_function_in_a_file(models: Path):
 def test_a_class_in_a_file_is_built_and_put_in_eval_mode(models: Path):
     found = source(f"{models}:Net")
     assert not found.model.training
+    assert found.eager(*found.inputs).shape == (3, 4)
+
+
+def test_a_module_in_a_file_is_taken_with_its_own_inputs(models: Path):
+    found = source(f"{models}:net")
     assert found.eager(*found.inputs).shape == (3, 4)
 
 
@@ -231,6 +238,7 @@ def test_a_module_of_mixed_levels_is_refused_with_the_op():
         ("{}:mak", "has no 'mak'; nearest: make"),
         ("{}:not_a_model", "returned a int"),
         ("{}:setting", "is a int"),
+        ("{}:linear", "is a Linear"),
         ("{}:Bare", r"no example_inputs\(\)"),
         ("{}:boom", r"ValueError: no such weights at .*models\.py:37"),
         ("{}", "has no Model, get_inputs, get_init_inputs"),

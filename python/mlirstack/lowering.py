@@ -121,7 +121,9 @@ def lower_program(program: Program, options: LowerOptions, observers: Sequence[O
 
     started = time.perf_counter()
     target = create_target(options.target, threads=options.threads, schedule=options.schedule, settings=options.settings)
-    dump = _dump_of(program, options)
+    route = choose_route(program, options.route)
+    tables = [_table(target, route.name, program, options)]
+    dump = _dump_of(program, options)  # not before it is known that there is something to write
     reproducers = options.reproducers or options.dump
     if reproducers is None:
         reproducers = (
@@ -135,15 +137,13 @@ def lower_program(program: Program, options: LowerOptions, observers: Sequence[O
     watchers += [Reproducer(reproducers, early=options.crash_safe, origin=options.origin), *observers]
     runner = Runner(watchers)
 
-    route = choose_route(program, options.route)
     reason = route.reason
-    attempts = [route.name, *([route.fallback] if route.fallback else [])]
     failures: list[StageError] = []
-    tables: list[Pipeline] = []
-    for attempt in attempts:
+    for attempt in (route.name, *([route.fallback] if route.fallback else [])):
         snapshots.results.clear()
-        pipeline = _table(target, attempt, program, options)
-        tables.append(pipeline)
+        if failures:
+            tables.append(_table(target, attempt, program, options))
+        pipeline = tables[-1]
         try:
             payload = _run(runner, pipeline, program, options)
         except StageError as error:
@@ -184,6 +184,8 @@ def _dump_of(program: Program, options: LowerOptions) -> Dump | None:
         if options.start:
             raise UsageError("resuming from a stage needs the directory of an earlier dump")
         return None
+    if options.start and not options.dump.is_dir():
+        raise UsageError(f"{options.dump} holds no stage '{options.start}'", hint="dump the whole table there first")
     directory = prepare_directory(options.dump)
     # Weights never stand in the IR: a replay that runs a module finds them here, once for all stages.
     save_parameters(program.parameters, directory / "replay" / "parameters.safetensors")

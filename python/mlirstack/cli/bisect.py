@@ -93,9 +93,9 @@ def bisect(
             from mlirstack.compare.bisect.model import Options, bisect_model
             from mlirstack.frontend.references import load
             from mlirstack.lowering import LowerOptions  # needs MLIR, as every machine that compiles has it
-            from mlirstack.pipeline.dump import prepare_directory
+            from mlirstack.pipeline.dump import check_directory, prepare_directory
 
-            lower = LowerOptions(target, route, threads, overrides=overrides, dump=prepare_directory(dump) if dump else None)
+            lower = LowerOptions(target, route, threads, overrides=overrides, dump=check_directory(dump) if dump else None)
             source = load(model, seed=seed, dtype=dtype, dynamic=job.dynamic)
 
             def compile_(options: LowerOptions, bundle: Path) -> Callable[[], object]:

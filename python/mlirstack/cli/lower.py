@@ -10,7 +10,7 @@ from rich.table import Table
 
 from mlirstack.cli.common import KERNELS, console, key_values, progress, run_command, write_json
 from mlirstack.lowering import LowerOptions
-from mlirstack.pipeline.dump import prepare_directory
+from mlirstack.pipeline.dump import check_directory
 from mlirstack.targets.registry import settings_of
 from mlirstack.worker import Done, Job, Worker
 
@@ -54,7 +54,7 @@ def lower(
 
     def body() -> int:
         overrides = {stage: Path(file) for stage, file in key_values(override or [], "STAGE=FILE").items()}
-        dump = prepare_directory(out)
+        dump = check_directory(out)
         settings = settings_of([target], {"kernels": kernels} if kernels else {})[target]
         options = LowerOptions(
             target, route, threads, to, start, overrides, dump, crash_safe=True, schedule=schedule, passes=passes,

@@ -12,7 +12,8 @@ import inspect
 import logging
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
@@ -153,11 +154,13 @@ def _load_python(reference: str, seed: int) -> ModelSource:
         if not reference.endswith(".py"):
             raise UsageError(f"'{reference}' is no model reference", hint=f"forms: {_FORMS}")
         path = _existing(reference)
-        return _load_kernelbench(path, _import_file(path), seed)
-    if head.endswith(".py"):
-        path = _existing(head)
-        return _load_attribute(reference, _import_file(path), attribute, seed)
-    return _load_attribute(reference, _import_module(head), attribute, seed)
+        with _seeded(seed):
+            module = _import_file(path)
+        return _load_kernelbench(path, module, seed)
+    path = _existing(head) if head.endswith(".py") else None
+    with _seeded(seed):  # for models that a file builds when it is imported
+        module = _import_file(path) if path is not None else _import_module(head)
+    return _load_attribute(reference, module, attribute, seed)
 
 
 def _existing(text: str) -> Path:
@@ -214,10 +217,13 @@ def _load_attribute(reference: str, module: ModuleType, attribute: str, seed: in
             )
         model = _call(reference, found, seed).eval()  # the caller had no occasion to
         return _source(reference, attribute, model, _call(reference, model.example_inputs, seed))
-    if not callable(found):
+    own_inputs = getattr(found, "example_inputs", None)
+    if isinstance(found, nn.Module) and callable(own_inputs):
+        return _source(reference, attribute, found, _call(reference, own_inputs, seed))
+    if isinstance(found, nn.Module) or not callable(found):
         raise UsageError(
             f"'{reference}' is a {type(found).__name__}",
-            hint="it must be a function that returns (module, inputs), or an nn.Module class with example_inputs()",
+            hint="it must be a function that returns (module, inputs), or an nn.Module (class) with example_inputs()",
         )
     returned = _call(reference, found, seed)
     if not (isinstance(returned, tuple) and len(returned) in (2, 3) and isinstance(returned[0], nn.Module)):
@@ -298,13 +304,20 @@ def _import_module(name: str) -> ModuleType:
 
 
 def _call(reference: str, function: Callable[[], Any], seed: int) -> Any:
-    """Call the user's function with a fixed seed; the global random state is left as it was."""
+    """Call the user's function with a fixed seed."""
     try:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+        with _seeded(seed):
             return function()
     except Exception as error:
         raise _raised(reference, error) from error
+
+
+@contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    """Random numbers of ``seed``; the global random state is left as it was."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        yield
 
 
 def _raised(reference: str, error: BaseException) -> UsageError:

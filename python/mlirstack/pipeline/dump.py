@@ -54,6 +54,15 @@ def prepare_directory(path: Path) -> Path:
     return path
 
 
+def check_directory(path: Path) -> Path:
+    """As :func:`prepare_directory`, before there is anything to write: no directory is left behind."""
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+    prepare_directory(path)
+    for folder in missing:
+        folder.rmdir()
+    return path
+
+
 def stage_file(index: int, stage: Stage) -> str:
     """Name of a stage's readable (or binary) file."""
     return f"{index:02d}-{stage.name}.{stage.level.extension}"
