@@ -157,9 +157,8 @@ def _load_python(reference: str, seed: int) -> ModelSource:
         with _seeded(seed):
             module = _import_file(path)
         return _load_kernelbench(path, module, seed)
-    path = _existing(head) if head.endswith(".py") else None
-    with _seeded(seed):  # for models that a file builds when it is imported
-        module = _import_file(path) if path is not None else _import_module(head)
+    with _seeded(seed):  # for models that are built when the file is imported
+        module = _import_file(_existing(head)) if head.endswith(".py") else _import_module(head)
     return _load_attribute(reference, module, attribute, seed)
 
 
