@@ -24,6 +24,7 @@ from mlirstack.passes.iree.constants import hold_constant_addends
 from mlirstack.passes.iree.destinations import own_written_values
 from mlirstack.passes.iree.equal_truths import merge_equal_truths
 from mlirstack.passes.iree.gathers import hold_gathered_factors, hold_gathered_values
+from mlirstack.passes.iree.joins import hold_joined_elements
 from mlirstack.passes.iree.late_checks import checks_to_results
 from mlirstack.passes.iree.nans import hold_nans
 from mlirstack.passes.iree.packed import PackedModule, strings_of
@@ -32,7 +33,9 @@ from mlirstack.passes.iree.results import pass_results
 from mlirstack.passes.iree.scalars import hold_checked_scalars
 from mlirstack.passes.iree.scatters import write_slices_in_order
 from mlirstack.passes.iree.sorts import hold_sorted_values
+from mlirstack.passes.iree.stretched import hold_stretched_factors
 from mlirstack.passes.iree.targets import BACKENDS, CPU, architecture_flags, check_architecture, device_attribute
+from mlirstack.passes.iree.transposes import hold_transposed_results
 from mlirstack.passes.iree.truths import truths_as_bytes
 from mlirstack.passes.sizes import forget_most
 from mlirstack.pipeline.registry import nearest
@@ -129,6 +132,10 @@ class IreePhase(Translation):
         hold_shared_results(module)
         hold_gathered_values(module)
         hold_gathered_factors(module)
+        if self.backend == CPU:  # others pack no factors
+            hold_stretched_factors(module)
+        hold_joined_elements(module)
+        hold_transposed_results(module)
         hold_constant_addends(module)
         hold_sorted_values(module)
         hold_checked_scalars(module)

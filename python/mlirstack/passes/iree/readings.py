@@ -92,6 +92,21 @@ def depends_on(value: Any, is_source: Callable[[Any], bool]) -> bool:
     return False
 
 
+def leads_to(value: Any, name: str) -> bool:
+    """Does an op of this name read ``value``, be it behind elementwise ops and reshapes?"""
+    queue, seen = [value], {value}
+    while queue:
+        for use in queue.pop().uses:
+            op = use.owner.operation
+            if op.name == name:
+                return True
+            found = linalg_op(op)
+            if op.name in RESHAPES or (found is not None and is_elementwise(found)):
+                queue += [result for result in op.results if result not in seen]
+                seen.update(op.results)
+    return False
+
+
 def is_written(use: Any) -> bool:
     """Is it the operand that an op writes its result to, as it is or reshaped?"""
     op = use.owner.operation
