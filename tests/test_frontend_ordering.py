@@ -47,3 +47,34 @@ def test_the_place_of_a_maximum_along_a_dynamic_dimension():
         x[0, -1] = nan
         for got, expected in zip(function(x), Place()(x), strict=True):
             torch.testing.assert_close(got, expected, rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.target
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int16, torch.int32, torch.int64])
+@pytest.mark.parametrize("route", ["tosa", "linalg"])
+def test_the_place_of_the_least_and_the_largest_integers(route, dtype):
+    """TOSA's conversion took int32 for float32, and the least integer for the largest once its sign was changed."""
+
+    class Places(nn.Module):
+        def forward(self, x):
+            return (
+                x.argmax(1), x.argmin(1), x.argmax(), x.argmin(0, keepdim=True), x.max(1), x.min(0, keepdim=True),
+                x.T.argmax(0), x[:, None].expand(6, 3, 2).argmin(-1), x[0].argmax(),
+            )  # fmt: skip
+
+    ends = torch.iinfo(dtype)
+    near = min(2**24, ends.max - 2)  # float32 does not hold the number behind 2**24
+    x = torch.tensor(
+        [
+            [ends.min + 1, ends.min],
+            [ends.min, ends.min + 1],
+            [3, ends.min],
+            [ends.max, ends.max - 1],
+            [near, near + 1],
+            [0, 0],
+        ],
+        dtype=dtype,
+    )
+    found = torch.utils._pytree.tree_leaves(ms.compile(Places(), (x,), route=route)(x))
+    for got, expected in zip(found, torch.utils._pytree.tree_leaves(Places()(x)), strict=True):
+        assert torch.equal(got, expected)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from torch.nn import functional as F
 
 import mlirstack as ms
 from mlirstack.bindings import ir, new_context
+from mlirstack.frontend.mlir_source import load_mlir
 from mlirstack.passes.iree.joins import hold_joined_elements
 from mlirstack.passes.iree.stretched import hold_stretched_factors
 from mlirstack.passes.iree.transposes import hold_transposed_results
@@ -74,12 +76,16 @@ def test_a_class_token_is_stretched_to_any_batch() -> None:
         (lambda x, y: x.expand(1, 8) @ y[0], 0),
         (lambda x, y: F.linear(y.mT + x, y[0].T), 0),
         (lambda x, y: F.scaled_dot_product_attention(y.mT[:1].expand(3, 7, 8), y.mT, y.mT), 0),
+        (lambda x, y: (y > 0).max(1).indices.T.contiguous(), 1),
+        (lambda x, y: (y > 0).max(1).indices + 1, 0),
+        (lambda x, y: torch.stack((x[1], x[2])) + 1, 0),
+        (lambda x, y: torch.stack((x[1], x[2]))[:, None] * y[0, :2], 2),
     ],
 )
-def test_only_what_is_stretched_in_vain_is_copied(program: Callable[..., Tensor], count: int) -> None:
+def test_only_what_was_refused_is_held(program: Callable[..., Tensor], count: int) -> None:
     generator = torch.Generator().manual_seed(0)
     operands = torch.randn(8, generator=generator), torch.randn(3, 8, 7, generator=generator)
-    text = ms.lower(Several({"": program}), operands, target="iree-cpu", to="prepared")["prepared"].text
+    text = ms.lower(Several({"": program}), operands, target="iree-cpu", route="linalg", to="prepared")["prepared"].text
     with new_context():
         module = ir.Module.parse(text)
         hold_stretched_factors(module)
@@ -105,17 +111,46 @@ def test_single_elements_are_joined() -> None:
     assert_as_eager(programs, *operands, route="linalg", target="iree-cpu")
 
 
-@pytest.mark.parametrize("dtype", [torch.int8, torch.int64, torch.float32])
-def test_places_are_transposed(dtype: torch.dtype) -> None:
-    """IREE forgot that the op that gives a place gives the smallest number as well."""
-    programs = {
-        "transposed": lambda x: x.argmin(1).permute(2, 1, 0).contiguous() + 1,
-        "with dimension": lambda x: x.argmin(1, keepdim=True).permute(3, 2, 1, 0).contiguous(),
-        "joined": lambda x: x.argmax(1).permute(2, 1, 0).flatten(1) + 1,
-        "stacked": lambda x: torch.stack((x.argmin(2).permute(2, 1, 0),) * 3, 1),
-        "converted": lambda x: x.argmin(1).double().mT.contiguous(),
-        "factor": lambda x: x.argmin(3).double().mT @ torch.ones(5, 2, dtype=torch.float64),
-        "both": lambda x: x.max(1).indices.mT + x.max(1).values.mT.long(),
-    }
-    x = torch.randint(-99, 99, (4, 5, 6, 7), generator=torch.Generator().manual_seed(0)).to(dtype)
-    assert_as_eager(programs, x, target="iree-cpu")
+PLACES = """
+#all = affine_map<(i, j, k) -> (i, j, k)>
+#kept = affine_map<(i, j, k) -> (i, k)>
+#element = affine_map<(i, j) -> (i, j)>
+func.func @main(%x: tensor<4x5x6xi32>) -> tensor<6x4xi32> {
+  %least = arith.constant -2147483648 : i32
+  %zero = arith.constant 0 : i32
+  %empty = tensor.empty() : tensor<4x6xi32>
+  %transposed = tensor.empty() : tensor<6x4xi32>
+  %from = linalg.fill ins(%zero : i32) outs(%empty : tensor<4x6xi32>) -> tensor<4x6xi32>
+  %lowest = linalg.fill ins(%least : i32) outs(%empty : tensor<4x6xi32>) -> tensor<4x6xi32>
+  %found:2 = linalg.generic {indexing_maps = [#all, #kept, #kept], iterator_types = ["parallel", "reduction", "parallel"]}
+      ins(%x : tensor<4x5x6xi32>) outs(%from, %lowest : tensor<4x6xi32>, tensor<4x6xi32>) {
+  ^bb0(%new: i32, %place: i32, %largest: i32):
+    %index = linalg.index 1 : index
+    %here = arith.index_cast %index : index to i32
+    %is_larger = arith.cmpi sgt, %new, %largest : i32
+    %next = arith.select %is_larger, %here, %place : i32
+    %maximum = arith.maxsi %new, %largest : i32
+    linalg.yield %next, %maximum : i32, i32
+  } -> (tensor<4x6xi32>, tensor<4x6xi32>)
+  %places = linalg.transpose ins(%found#0 : tensor<4x6xi32>) outs(%transposed : tensor<6x4xi32>) permutation = [1, 0]
+  %values = linalg.transpose ins(%found#OTHER : tensor<4x6xi32>) outs(%transposed : tensor<6x4xi32>) permutation = [1, 0]
+  %y = linalg.generic {indexing_maps = [#element, #element, #element], iterator_types = ["parallel", "parallel"]}
+      ins(%places, %values : tensor<6x4xi32>, tensor<6x4xi32>) outs(%transposed : tensor<6x4xi32>) {
+  ^bb0(%a: i32, %b: i32, %out: i32):
+    %sum = arith.addi %a, %b : i32
+    linalg.yield %sum : i32
+  } -> tensor<6x4xi32>
+  return %y : tensor<6x4xi32>
+}
+"""
+
+
+@pytest.mark.parametrize("other", ["0", "1"])
+def test_results_of_one_op_are_transposed(other: str, tmp_path: Path) -> None:
+    """IREE transposed one of them, and forgot the others."""
+    path = tmp_path / "places.mlir"
+    path.write_text(PLACES.replace("OTHER", other))
+    x = torch.randint(99, (4, 5, 6), generator=torch.Generator().manual_seed(0)).int()
+    values, places = x.max(1)
+    expected = places.int().T + (places.int() if other == "0" else values).T
+    assert torch.equal(ms.compile(load_mlir(path), target="iree-cpu")(x), expected)

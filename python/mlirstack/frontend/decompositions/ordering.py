@@ -19,13 +19,16 @@ from mlirstack.frontend.decompositions.unsigned import common_dtype
 aten = torch.ops.aten
 
 _INTEGERS = {torch.float32: torch.int32, torch.float64: torch.int64}
+_SIGNED = (torch.int8, torch.int16, torch.int32, torch.int64)
 
 
 def add_ordering_decompositions(table: dict[Any, Decomposition]) -> None:
-    """Extend ``table`` for floating-point numbers; what stands there already is kept for all others."""
+    """Extend ``table`` for floating-point numbers, places of extremes for integers as well; what stands there already is
+    kept for all others."""
     extend(table, aten.sort.default, _sort)
     table[aten.sort.stable] = _stable_sort
     extend(table, aten.topk.default, _topk)
+    table[aten.kthvalue.default] = _kthvalue
     for op, extreme in ((aten.max.dim, torch.amax), (aten.min.dim, torch.amin)):
         extend(table, op, functools.partial(_with_place, extreme))
     for op, extreme in ((aten.argmax.default, torch.amax), (aten.argmin.default, torch.amin)):
@@ -78,8 +81,20 @@ def _topk(x: Tensor, k: Any, dim: int = -1, largest: bool = True, sorted: bool =
     return x.gather(dim, order), order
 
 
+def _kthvalue(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, ...]:
+    found = torch.sort(x, dim=dim, stable=True)
+    chosen = tuple(part.select(dim, k - 1) for part in found)
+    return tuple(part.unsqueeze(dim) for part in chosen) if keepdim else chosen
+
+
+def _is_placed_here(x: Tensor) -> bool:
+    """TOSA's conversion seeks places of int32 among float32, and those of minima among negative numbers, which the least
+    integer has not; it has none for int64."""
+    return x.dim() > 0 and (x.is_floating_point() or x.dtype in _SIGNED)
+
+
 def _with_place(extreme: Callable[..., Tensor], x: Tensor, dim: int, keepdim: bool = False) -> Any:
-    if not _ordered_here(x):
+    if not _is_placed_here(x):
         return NotImplemented
     value = extreme(x, dim, keepdim=True)
     place = _first(x, value, dim)
@@ -87,7 +102,7 @@ def _with_place(extreme: Callable[..., Tensor], x: Tensor, dim: int, keepdim: bo
 
 
 def _place_alone(extreme: Callable[..., Tensor], x: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
-    if not _ordered_here(x) or (dim is None and keepdim):
+    if not _is_placed_here(x) or (dim is None and keepdim):
         return NotImplemented
     flat = x.flatten() if dim is None else x
     axis = 0 if dim is None else dim
@@ -99,4 +114,5 @@ def _first(x: Tensor, value: Tensor, dim: int) -> Tensor:
     """Where along ``dim`` the first ``value`` of ``x`` stands; an extreme is NaN where any number is, so the first NaN."""
     dim = dim % x.dim()
     places = torch.arange(x.shape[dim], dtype=torch.int32).reshape([-1 if axis == dim else 1 for axis in range(x.dim())])
-    return torch.where((x == value) | torch.isnan(x), places, x.shape[dim]).amin(dim, keepdim=True).to(torch.int64)
+    is_there = (x == value) | torch.isnan(x) if x.is_floating_point() else x == value
+    return torch.where(is_there, places, x.shape[dim]).amin(dim, keepdim=True).to(torch.int64)
