@@ -124,3 +124,55 @@ def test_powers_of_what_has_no_logarithm() -> None:
         torch.testing.assert_close(got[name], expected, rtol=rounding, atol=0, equal_nan=True)
         known = ~expected.isnan()
         assert torch.equal(torch.signbit(got[name])[known], torch.signbit(expected)[known]), name
+
+
+class Curves(nn.Module):
+    def forward(self, numbers: dict[str, torch.Tensor]) -> dict[str, dict[str, torch.Tensor]]:
+        return {name: {key: curve(x) for key, curve in CURVES.items()} for name, x in numbers.items()}
+
+
+CURVES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    **{name: getattr(torch, name) for name in ("sinh", "cosh", "asinh", "acosh", "atanh", "exp2", "log10", "atan")},
+    "power": lambda x: torch.pow(x.abs(), x),
+    **{f"x**{exponent}": lambda x, n=exponent: torch.pow(x, n) for exponent in (2.0, 3.0, -1.0)},  # type: ignore[misc]
+}
+
+
+@pytest.mark.parametrize("route", ["linalg", "auto"])
+def test_every_number_of_a_curve_is_right_to_its_last_bits(route: str) -> None:
+    """Small numbers by their relative error, the last ones before the overflow, and those that have no finite answer."""
+    sizes = 1.3 * 2.0 ** torch.arange(-100, 100, dtype=torch.float64)
+    edges = [0.0, 1.0, math.inf, 88.8, 89.3, 128.0, 127.9, 1023.5, 0.999, 1.001]
+    both = torch.cat([sizes, torch.linspace(0, 12, 301, dtype=torch.float64), torch.tensor(edges, dtype=torch.float64)])
+    doubles = torch.cat([both, -both, torch.tensor([math.nan], dtype=torch.float64)])
+    numbers = {"f64": doubles, "f32": doubles.float(), "f16": doubles.half(), "bf16": doubles.bfloat16()}
+    got = ms.compile(Curves(), (numbers,), target="iree-cpu", route=route)(numbers)
+    exact = Curves()({name: x.double() for name, x in numbers.items()})
+    for name, curves in got.items():
+        for key, value in curves.items():
+            info, expected = torch.finfo(value.dtype), exact[name][key]
+            steps = 256 if key == "power" and name == "f64" else 2  # of the exponent, as large as it may be
+            rounded = expected.to(value.dtype).double()
+            torch.testing.assert_close(
+                value.double(), rounded, rtol=steps * 2 * info.eps, atol=info.tiny, equal_nan=True,
+                msg=lambda m, n=name, k=key: f"{n} {k}: {m}",
+            )  # fmt: skip
+            known = ~expected.isnan()
+            assert torch.equal(torch.signbit(value)[known], torch.signbit(expected)[known]), (name, key)
+
+
+class Tails(nn.Module):
+    def forward(self, single: torch.Tensor, double: torch.Tensor) -> list[torch.Tensor]:
+        return [torch.sinh(single), torch.cosh(single), torch.sinh(double), torch.cosh(double)]
+
+
+@pytest.mark.parametrize("target", ["cpu", "iree-cpu"])
+def test_hyperbolic_functions_are_finite_where_the_exponential_is_not(target: str) -> None:
+    """Eager's own code for long tensors is infinite there, so that the answers are those of Python."""
+    single = torch.tensor([88.8, 89.3, -89.3] * 20)
+    double = torch.tensor([709.9, 710.4, -710.4] * 20, dtype=torch.float64)
+    got = ms.compile(Tails(), (single, double), target=target, route="linalg")(single, double)
+    for value, function, x in zip(got, [math.sinh, math.cosh] * 2, [single, single, double, double], strict=True):
+        expected = torch.tensor([function(number) for number in x.tolist()], dtype=torch.float64)
+        rounding = 4 * torch.finfo(value.dtype).eps
+        torch.testing.assert_close(value.double(), expected, rtol=rounding, atol=0)

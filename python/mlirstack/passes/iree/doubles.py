@@ -16,7 +16,8 @@ from mlirstack.bindings import dialect, ir
 from mlirstack.ir.ops import walk
 from mlirstack.passes.iree.angles import cosine, sine, tangent
 from mlirstack.passes.iree.double_values import at_most, constant, i64, integer, polynomial, ratio, select
-from mlirstack.passes.iree.powers import expm1, log1p, power
+from mlirstack.passes.iree.hyperbolics import acosh, asinh, atanh, cosh, exp2, sinh
+from mlirstack.passes.iree.powers import as_product, expm1, log1p, number_of, power
 from mlirstack.passes.iree.remainders import remainder
 from mlirstack.pipeline.step import PythonPass
 
@@ -62,8 +63,9 @@ class ExpandDoubles(PythonPass):
         math.tanh %x : f64      →      arith and math.exp
 
     Angles of smaller floats are computed in f64, too: IREE's own code for ``atan2`` gives NaN for two zeros or two
-    infinities, and its sine and cosine are wrong from a few thousand on.  Functions of f16 and bf16 are computed in f32, as
-    eager does.  Powers of any float get their values for bases and exponents that a logarithm does not know.
+    infinities, and its sine and cosine are wrong from a few thousand on.  So are hyperbolic functions, their inverses and
+    powers: IREE's formulas in f32 have no correct digit next to zero, or lose many to a large exponent.  Other functions of
+    f16 and bf16 are computed in f32, as eager does.
     """
 
     name = "mlirstack-iree-doubles"
@@ -79,14 +81,18 @@ class ExpandDoubles(PythonPass):
 
 def _expansion(op: Any) -> Callable[..., Any] | None:
     """What takes the place of ``op``: a function of its operands; None where it may stay."""
+    if op.name == "math.powf" and (product := as_product(op.operands[1])) is not None:
+        is_half = isinstance(op.results[0].type, (ir.F16Type, ir.BF16Type))
+        return functools.partial(_computed_in, ir.F32Type, product) if is_half else product
+    if op.name == "math.powf" and number_of(op.operands[0]) == 2.0:
+        power_of_two = lambda _, y: exp2(y)  # noqa: E731
+        return power_of_two if _is_double(op) else functools.partial(_computed_in, ir.F64Type, power_of_two)
     if _is_double(op):
         return EXPANSIONS.get(op.name)
     if op.name in _IN_DOUBLE:
         return functools.partial(_computed_in, ir.F64Type, _IN_DOUBLE[op.name])
-    if op.results and isinstance(op.results[0].type, ir.F32Type):
-        return _IN_SINGLE.get(op.name)
     if op.name.startswith("math.") and op.name not in _EXACT and isinstance(op.results[0].type, (ir.F16Type, ir.BF16Type)):
-        return functools.partial(_computed_in, ir.F32Type, _IN_SINGLE.get(op.name, _same_function(op.name)))
+        return functools.partial(_computed_in, ir.F32Type, _same_function(op.name))
     return None
 
 
@@ -205,14 +211,21 @@ EXPANSIONS: dict[str, Callable[..., Any]] = {
     "math.powf": power,
     "math.log1p": log1p,
     "math.expm1": expm1,
+    "math.sinh": sinh,
+    "math.cosh": cosh,
+    "math.asinh": asinh,
+    "math.acosh": acosh,
+    "math.atanh": atanh,
+    "math.exp2": exp2,
 }
 _IN_DOUBLE: dict[str, Callable[..., Any]] = {
     "math.atan2": _atan2,
     "math.sin": functools.partial(sine, short=True),
     "math.cos": functools.partial(cosine, short=True),
     "math.tan": functools.partial(tangent, short=True),
+    **{name: EXPANSIONS[name] for name in ("math.atan", "math.log10", "math.powf", "math.exp2")},
+    **{f"math.{name}": EXPANSIONS[f"math.{name}"] for name in ("sinh", "cosh", "asinh", "acosh", "atanh")},
 }
-_IN_SINGLE: dict[str, Callable[..., Any]] = {"math.powf": power}
 # These need no more bits than they are given; the exponent of the last is a whole number.
 _EXACT = frozenset(
     {"math.absf", "math.ceil", "math.copysign", "math.floor", "math.round", "math.roundeven", "math.trunc", "math.fpowi"}

@@ -7,10 +7,39 @@ whatever to the power of zero.  It has ``log(1 + x)`` and ``exp(x) - 1`` in f64 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
-from mlirstack.bindings import dialect
+from mlirstack.bindings import dialect, ir
 from mlirstack.passes.iree.double_values import constant, select
+
+_PRODUCTS: dict[float, Callable[[Any], Any]] = {
+    2.0: lambda x: dialect("arith").mulf(x, x),
+    3.0: lambda x: dialect("arith").mulf(dialect("arith").mulf(x, x), x),
+    -1.0: lambda x: dialect("arith").divf(_number(x, 1.0), x),
+}
+
+
+def as_product(exponent: Any) -> Callable[[Any, Any], Any] | None:
+    """What raises to a constant ``exponent`` by products, as eager does; None where it takes more."""
+    product = _PRODUCTS.get(number_of(exponent) or 0.0)
+    return None if product is None else lambda x, _: product(x)
+
+
+def number_of(value: Any) -> float | None:
+    """The number that ``value``, a float or an operand's element in a body of linalg, is known to be."""
+    owner = value.owner
+    if isinstance(owner, ir.Block):
+        place, inputs = ir.BlockArgument(value).arg_number, owner.owner.operands
+        if not owner.owner.name.startswith("linalg.") or place >= len(inputs):
+            return None
+        owner = inputs[place].owner
+    if isinstance(owner, ir.Block) or owner.name != "arith.constant":
+        return None
+    attribute = owner.attributes["value"]
+    if isinstance(attribute, ir.DenseElementsAttr):
+        attribute = attribute.get_splat_value() if attribute.is_splat else None
+    return float(attribute.value) if isinstance(attribute, ir.FloatAttr) else None
 
 
 def power(x: Any, y: Any) -> Any:
