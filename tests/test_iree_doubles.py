@@ -176,3 +176,16 @@ def test_hyperbolic_functions_are_finite_where_the_exponential_is_not(target: st
         expected = torch.tensor([function(number) for number in x.tolist()], dtype=torch.float64)
         rounding = 4 * torch.finfo(value.dtype).eps
         torch.testing.assert_close(value.double(), expected, rtol=rounding, atol=0)
+
+
+class Slopes(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.atan(x)
+
+
+@pytest.mark.parametrize("target", ["cpu", "iree-cpu"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_arc_tangents_keep_their_last_bits_on_the_route_that_is_taken(target: str, dtype: torch.dtype) -> None:
+    x = torch.cat([torch.linspace(-3, 3, 1001), 2.0 ** torch.arange(-14.0, 15.0)]).to(dtype)
+    got = ms.compile(Slopes(), (x,), target=target)(x)
+    torch.testing.assert_close(got.double(), torch.atan(x.double()), rtol=2 * torch.finfo(dtype).eps, atol=0)

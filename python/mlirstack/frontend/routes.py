@@ -59,11 +59,12 @@ _SUMS_BEYOND_TOSA = (aten.add, aten.sub, aten.rsub)  # of int64: see LowerLongSu
 # Formulas whose numbers the conversion to TOSA rounds to float32, whatever the dtype of the tensor.
 _ROUGH_IN_FLOAT64 = (aten.gelu, aten.gelu_backward, aten.log2, aten.leaky_relu)
 
-# What TOSA says right, but takes apart into so many ops that the linalg route is tried first.
+# What TOSA says right, but takes apart into so many ops, or so roughly, that the linalg route is tried first.
 _BETTER_IN_LINALG: dict[Any, str] = {
     aten.sort: "TOSA has no sort: it would become a minimum and a gather for every position",
     aten.topk: "TOSA has no sort: it would become a maximum and a gather for every position",
     aten.cumsum: "TOSA has no scan: it would become a sum for every position",
+    aten.atan: "TOSA has no arc tangent: it would become a polynomial whose last four bits are wrong",
 }
 
 _LARGEST_RANGE = 2**18  # numbers; folding what is computed from a million takes minutes

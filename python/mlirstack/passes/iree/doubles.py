@@ -16,7 +16,7 @@ from mlirstack.bindings import dialect, ir
 from mlirstack.ir.ops import walk
 from mlirstack.passes.iree.angles import cosine, sine, tangent
 from mlirstack.passes.iree.double_values import at_most, constant, i64, integer, polynomial, ratio, select
-from mlirstack.passes.iree.hyperbolics import acosh, asinh, atanh, cosh, exp2, sinh
+from mlirstack.passes.iree.hyperbolics import acosh, asinh, atanh, cosh, exp2, short_cosh, short_sinh, sinh
 from mlirstack.passes.iree.powers import as_product, expm1, log1p, number_of, power
 from mlirstack.passes.iree.remainders import remainder
 from mlirstack.pipeline.step import PythonPass
@@ -224,7 +224,9 @@ _IN_DOUBLE: dict[str, Callable[..., Any]] = {
     "math.cos": functools.partial(cosine, short=True),
     "math.tan": functools.partial(tangent, short=True),
     **{name: EXPANSIONS[name] for name in ("math.atan", "math.log10", "math.powf", "math.exp2")},
-    **{f"math.{name}": EXPANSIONS[f"math.{name}"] for name in ("sinh", "cosh", "asinh", "acosh", "atanh")},
+    **{f"math.{name}": EXPANSIONS[f"math.{name}"] for name in ("asinh", "acosh", "atanh")},
+    "math.sinh": short_sinh,
+    "math.cosh": short_cosh,
 }
 # These need no more bits than they are given; the exponent of the last is a whole number.
 _EXACT = frozenset(

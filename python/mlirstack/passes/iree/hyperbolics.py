@@ -14,6 +14,7 @@ from mlirstack.passes.iree.powers import expm1, log1p
 
 _ALONE = 22.0  # from here on exp(-x) is nothing next to exp(x)
 _SQUARED = 2.0**28  # from here on one is nothing next to the square
+_SHORT = 1e-3  # below, two terms of the series of sinh are right to 48 bits
 _EXPONENTS = 1100.0  # beyond: 2 to the power of it is zero or infinity
 
 
@@ -41,6 +42,23 @@ def _half_exp(x: Any) -> Any:
     a = dialect("arith")
     root = dialect("math").exp(a.mulf(x, constant(0.5)))
     return a.mulf(a.mulf(root, constant(0.5)), root)
+
+
+def short_sinh(x: Any) -> Any:
+    """sinh(x) for an f64 that was an f32 or less, right to 40 bits and more: its exponential does not overflow too early."""
+    a, m = dialect("arith"), dialect("math")
+    size = m.absf(x)
+    growth = m.exp(size)
+    large = a.mulf(constant(0.5), a.subf(growth, a.divf(constant(1.0), growth)))
+    series = a.addf(size, a.mulf(a.mulf(a.mulf(size, size), size), constant(1 / 6)))
+    return m.copysign(select("OLT", size, constant(_SHORT), series, large), x)
+
+
+def short_cosh(x: Any) -> Any:
+    """cosh(x), as :func:`short_sinh`."""
+    a, m = dialect("arith"), dialect("math")
+    growth = m.exp(m.absf(x))
+    return a.mulf(constant(0.5), a.addf(growth, a.divf(constant(1.0), growth)))
 
 
 def asinh(x: Any) -> Any:
