@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
+from several import assert_bits_of_eager
 from torch import nn
 
 import mlirstack as ms
@@ -79,3 +84,19 @@ def test_products_of_scaled_float8_are_those_of_the_numbers_they_stand_for():
     found = ms.compile(ScaledProduct(), (a, b, scale))(a, b, scale)
     rounded = [x.to(torch.float8_e4m3fn).double() for x in (a, b)]
     torch.testing.assert_close(found.double(), rounded[0] @ rounded[1] / 4, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
+def test_neighbours_and_parts_of_numbers(dtype: torch.dtype) -> None:
+    info = torch.finfo(dtype)
+    sizes = [0.0, 1.0, 3.7, 1e-3, 0.5, info.eps, info.tiny, info.tiny / 4, info.max, math.inf, math.nan]
+    x = torch.tensor([*sizes, *(-size for size in sizes)], dtype=dtype)
+    programs: dict[str, Callable[..., Any]] = {
+        "mantissa": lambda x: torch.frexp(x)[0],
+        "exponent": lambda x: torch.frexp(x)[1],
+        "sign of a number": lambda x: torch.copysign(x, -2.0),
+        "sign of an integer": lambda x: torch.copysign(x, 3),
+    }
+    if dtype != torch.float16:  # eager has none
+        programs["next"] = lambda x: torch.nextafter(x[:, None], x)
+    assert_bits_of_eager(programs, x)

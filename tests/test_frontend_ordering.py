@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
+from several import assert_as_eager
 from torch import nan, nn
 
 import mlirstack as ms
@@ -78,3 +83,14 @@ def test_the_place_of_the_least_and_the_largest_integers(route, dtype):
     found = torch.utils._pytree.tree_leaves(ms.compile(Places(), (x,), route=route)(x))
     for got, expected in zip(found, torch.utils._pytree.tree_leaves(Places()(x)), strict=True):
         assert torch.equal(got, expected)
+
+
+@pytest.mark.parametrize("target", ["cpu", "iree-cpu"])
+def test_the_kth_of_numbers_with_nan_among_them(target: str) -> None:
+    x = torch.tensor([[3.0, math.nan, -math.inf, math.inf, 2.0], [math.nan, 1.0, math.nan, 0.0, -1.0]])
+    programs: dict[str, Callable[..., Any]] = {}
+    for k in (1, 3, 4, 5):
+        programs[f"{k}"] = lambda x, k=k: torch.kthvalue(x, k)[0]
+        programs[f"{k} of columns"] = lambda x, k=k: torch.kthvalue(x.mT, k, 0, keepdim=True)[0]
+        programs[f"{k} of integers"] = lambda x, k=k: torch.kthvalue(x.nan_to_num(7, 5, -5).int(), k)[0]
+    assert_as_eager(programs, x, target=target)

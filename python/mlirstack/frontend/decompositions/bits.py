@@ -5,6 +5,7 @@ All of it becomes integer arithmetic and views between dtypes of one size; see :
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -23,6 +24,9 @@ def add_bit_decompositions(table: dict[Any, Decomposition]) -> None:
     table[aten.view.dtype] = _view
     table[aten.signbit.default] = _signbit
     table[aten.copysign.Tensor] = _copysign
+    table[aten.copysign.Scalar] = lambda x, sign: _copysign(x, torch.full((), float(sign), device=x.device))
+    table[aten.nextafter.default] = _nextafter
+    table[aten.frexp.Tensor] = _frexp
     convert = torch.ops.prims.convert_element_type.default
     extend(table, convert, _converted)
     table[aten._scaled_mm.default] = _scaled_mm
@@ -57,6 +61,33 @@ def _copysign(x: Tensor, sign: Tensor) -> Tensor:
     dtype = dtype if dtype.is_floating_point else torch.get_default_dtype()
     size = x.to(dtype).abs()
     return torch.where(_signbit(sign), -size, size)
+
+
+def _nextafter(x: Tensor, y: Tensor) -> Tensor:
+    """The number next to ``x`` on the way to ``y``: its bits, as those of an integer, one up or down."""
+    dtype = torch.result_type(x, y)
+    x, y = aten.broadcast_tensors.default([x.to(dtype), y.to(dtype)])
+    integer = _INTEGERS[x.element_size()]
+    bits = x.view(integer)
+    away = torch.where((y > x) == (x > 0), 1, -1).to(integer)
+    smallest = torch.where(y > 0, 1, torch.iinfo(integer).min + 1).to(integer)
+    moved = torch.where(x == 0, smallest, bits + away).view(dtype)
+    return torch.where(x == y, y, torch.where(torch.isnan(x) | torch.isnan(y), math.nan, moved)).to(dtype)
+
+
+def _frexp(x: Tensor) -> tuple[Tensor, Tensor]:
+    """``x`` as a number of at least 0.5 and below 1 times a power of two, and the exponent of that (int32)."""
+    info, integer = torch.finfo(x.dtype), _INTEGERS[x.element_size()]
+    digits = round(-math.log2(info.eps))
+    width = 8 * x.element_size() - 1 - digits
+    is_small = x.abs() < info.tiny  # these have no leading one: made larger by a power of two
+    bits = torch.where(is_small, x * 2.0 ** (digits + 1), x).view(integer)
+    exponent = (bits >> digits) & ((1 << width) - 1)
+    bias = (1 << (width - 1)) - 2
+    half = (bits & ~(((1 << width) - 1) << digits) | (bias << digits)).to(integer).view(x.dtype)
+    whole = exponent.int() - bias - torch.where(is_small, digits + 1, 0).int()
+    is_number = (x.abs() < math.inf) & (x != 0)
+    return torch.where(is_number, half, x), torch.where(is_number, whole, 0).int()
 
 
 # --------------------------------------------------------------------------------------------------------- floats of 8 bits

@@ -37,8 +37,19 @@ def rewrite_prim_views(module: fx.GraphModule) -> None:
             child.recompile()
 
 
+# Views whose results have memory of their own, as all results do in a graph.
+_COPIES = {
+    aten.as_strided_copy.default: aten.as_strided.default,
+    aten.narrow_copy.default: aten.narrow.default,
+    aten.permute_copy.default: aten.permute.default,
+    aten.view_copy.default: aten.view.default,
+}
+
+
 def add_prim_decompositions(table: dict[Any, Decomposition]) -> None:
     """Extend ``table``: where the elements of a result lie in memory is no matter of the graph."""
+    for copy, view in _COPIES.items():
+        table[copy] = view
     table[prims.copy_strided.default] = _copy_strided
     table[prims.scalar_tensor.default] = _scalar_tensor
 

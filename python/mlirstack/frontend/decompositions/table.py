@@ -25,6 +25,7 @@ from mlirstack.frontend.decompositions.complex_functions import add_complex_func
 from mlirstack.frontend.decompositions.complex_numbers import add_complex_decompositions
 from mlirstack.frontend.decompositions.corrected import add_corrected_decompositions
 from mlirstack.frontend.decompositions.depthwise import add_depthwise_decompositions
+from mlirstack.frontend.decompositions.distances import add_distance_decompositions
 from mlirstack.frontend.decompositions.embedding_bags import add_embedding_bag_decompositions
 from mlirstack.frontend.decompositions.empty_tensors import add_empty_decompositions
 from mlirstack.frontend.decompositions.encoder_layer import add_encoder_decompositions
@@ -45,7 +46,9 @@ from mlirstack.frontend.decompositions.prims import add_prim_decompositions
 from mlirstack.frontend.decompositions.real_division import add_real_division_decompositions
 from mlirstack.frontend.decompositions.recurrent import mend_lstm_layers
 from mlirstack.frontend.decompositions.scalar_operands import add_scalar_operand_decompositions
+from mlirstack.frontend.decompositions.scalars import add_scalar_decompositions
 from mlirstack.frontend.decompositions.scans import add_scan_decompositions
+from mlirstack.frontend.decompositions.scatters import add_scatter_decompositions
 from mlirstack.frontend.decompositions.selection import add_selection_decompositions
 from mlirstack.frontend.decompositions.shifts import add_shift_decompositions
 from mlirstack.frontend.decompositions.special_functions import add_special_function_decompositions
@@ -69,6 +72,9 @@ _IN_FLOAT32 = (
     aten.prod.dim_int,
     aten.cumsum.default,
     aten.cumprod.default,
+    aten.index_add.default,
+    aten.scatter_add.default,
+    aten.scatter_reduce.two,
     aten.logsumexp.default,
     aten._softmax.default,
     aten._log_softmax.default,
@@ -126,6 +132,7 @@ def decomposition_table() -> dict[Any, Decomposition]:
     add_fused_cell_decompositions(table)
     add_transposed_decompositions(table)
     add_depthwise_decompositions(table)
+    add_distance_decompositions(table)
     add_integer_window_decompositions(table)
     add_maxima_decompositions(table)
     add_pair_decompositions(table)
@@ -143,6 +150,8 @@ def decomposition_table() -> dict[Any, Decomposition]:
     add_truth_decompositions(table)
     add_scalar_operand_decompositions(table)
     add_scan_decompositions(table)
+    add_scalar_decompositions(table)
+    add_scatter_decompositions(table)
     table.update(
         {
             aten.var.correction: _var,
