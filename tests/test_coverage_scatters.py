@@ -104,6 +104,6 @@ def test_a_place_that_is_not_there_is_an_error(name: str, target: str) -> None:
     function = ms.compile(Several({name: program}), (ROWS, torch.tensor([4, 0, 1]), values), target=target)
     assert torch.equal(function(ROWS, torch.tensor([4, 0, 1]), values)[name], program(ROWS, torch.tensor([4, 0, 1]), values))
     last = 34 if "flat" in name else 4
-    for place in (last + 1, -last - 2, *([-1] if name in FROM_THE_FRONT else [])):
+    for place in (last + 1, -last - 2, 2**40, *([-1] if name in FROM_THE_FRONT else [])):
         with pytest.raises(MlirstackError, match="out of range"):
             function(ROWS, torch.tensor([0, place, 1]), values)
