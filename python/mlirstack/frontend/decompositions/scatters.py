@@ -57,11 +57,10 @@ def _along_a_dimension(op: Any, x: Tensor, dim: int, index: Tensor, *args: Any, 
 def _places(index: Tensor, size: int, *, from_end: bool) -> Tensor:
     """``index``, each of which is read from ``[0, 1, …, size - 1]``; those that are not there end the program."""
     places = index
-    if from_end and isinstance(size, int) and size < 2**31 - 1:  # TOSA adds no int64
-        near = index.clamp(-size - 1, size).to(torch.int32)
-        places = torch.where(near < 0, near + size, near)
-    elif from_end:
-        places = torch.where(index < 0, index + size, index)
+    if isinstance(size, int) and size < 2**31 - 1:  # TOSA adds no int64, and reads at the lower half of a place
+        places = index.clamp(-size - 1 if from_end else -1, size).to(torch.int32)
+    if from_end:
+        places = torch.where(places < 0, places + size, places)
     read = torch.arange(size, dtype=torch.int64, device=index.device).index_select(0, places.reshape(-1))
     return read.reshape(index.shape).to(index.dtype)
 
