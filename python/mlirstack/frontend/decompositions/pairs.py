@@ -26,7 +26,7 @@ def add_pair_decompositions(table: dict[Any, Decomposition]) -> None:
     extend(table, aten.logaddexp.default, functools.partial(_logarithm_of_sum, torch.exp, 1.0))
     extend(table, aten.logaddexp2.default, functools.partial(_logarithm_of_sum, torch.exp2, math.log(2.0)))
     extend(table, aten.hypot.default, _hypot)
-    extend(table, aten.pow.Tensor_Scalar, _reciprocal_root)
+    extend(table, aten.pow.Tensor_Scalar, _root)
 
 
 def _clamp(x: Tensor, low: Tensor | None = None, high: Tensor | None = None) -> Any:
@@ -62,6 +62,8 @@ def _hypot(x: Tensor, y: Tensor) -> Any:
     return torch.where(infinite, math.inf, length).to(common)
 
 
-def _reciprocal_root(x: Tensor, exponent: float) -> Any:
-    """The power -0.5 is a reciprocal root, which is NaN at minus infinity; not so of half precision."""
-    return torch.rsqrt(x) if x.dtype in (torch.float32, torch.float64) and exponent == -0.5 else NotImplemented
+def _root(x: Tensor, exponent: float) -> Any:
+    """Powers 0.5 and -0.5 of single and double precision are roots, which are NaN at minus infinity, as eager has them."""
+    if x.dtype not in (torch.float32, torch.float64) or abs(exponent) != 0.5:
+        return NotImplemented
+    return torch.sqrt(x) if exponent > 0 else torch.rsqrt(x)

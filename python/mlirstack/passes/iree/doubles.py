@@ -16,7 +16,7 @@ from mlirstack.bindings import dialect, ir
 from mlirstack.ir.ops import walk
 from mlirstack.passes.iree.angles import cosine, sine, tangent
 from mlirstack.passes.iree.double_values import at_most, constant, i64, integer, polynomial, ratio, select
-from mlirstack.passes.iree.hyperbolics import acosh, asinh, atanh, cosh, exp2, short_cosh, short_sinh, sinh
+from mlirstack.passes.iree.hyperbolics import acosh, asinh, atanh, cosh, exp2, short_cosh, short_exp2, short_sinh, sinh
 from mlirstack.passes.iree.powers import as_product, expm1, log1p, number_of, power
 from mlirstack.passes.iree.remainders import remainder
 from mlirstack.pipeline.step import PythonPass
@@ -85,8 +85,7 @@ def _expansion(op: Any) -> Callable[..., Any] | None:
         is_half = isinstance(op.results[0].type, (ir.F16Type, ir.BF16Type))
         return functools.partial(_computed_in, ir.F32Type, product) if is_half else product
     if op.name == "math.powf" and number_of(op.operands[0]) == 2.0:
-        power_of_two = lambda _, y: exp2(y)  # noqa: E731
-        return power_of_two if _is_double(op) else functools.partial(_computed_in, ir.F64Type, power_of_two)
+        return _power_of_two if _is_double(op) else functools.partial(_computed_in, ir.F64Type, _short_power_of_two)
     if _is_double(op):
         return EXPANSIONS.get(op.name)
     if op.name in _IN_DOUBLE:
@@ -94,6 +93,14 @@ def _expansion(op: Any) -> Callable[..., Any] | None:
     if op.name.startswith("math.") and op.name not in _EXACT and isinstance(op.results[0].type, (ir.F16Type, ir.BF16Type)):
         return functools.partial(_computed_in, ir.F32Type, _same_function(op.name))
     return None
+
+
+def _power_of_two(_: Any, exponent: Any) -> Any:
+    return exp2(exponent)
+
+
+def _short_power_of_two(_: Any, exponent: Any) -> Any:
+    return short_exp2(exponent)
 
 
 def _is_double(op: Any) -> bool:
@@ -223,8 +230,9 @@ _IN_DOUBLE: dict[str, Callable[..., Any]] = {
     "math.sin": functools.partial(sine, short=True),
     "math.cos": functools.partial(cosine, short=True),
     "math.tan": functools.partial(tangent, short=True),
-    **{name: EXPANSIONS[name] for name in ("math.atan", "math.log10", "math.powf", "math.exp2")},
+    **{name: EXPANSIONS[name] for name in ("math.atan", "math.log10", "math.powf")},
     **{f"math.{name}": EXPANSIONS[f"math.{name}"] for name in ("asinh", "acosh", "atanh")},
+    "math.exp2": short_exp2,
     "math.sinh": short_sinh,
     "math.cosh": short_cosh,
 }
