@@ -37,6 +37,7 @@ def test_a_tensor_without_dimensions_has_one_element_along_them(number: float, t
         "index_select": lambda x: torch.index_select(x, 0, ZERO),
         "gather": lambda x: torch.gather(x, 0, ZERO),
         "index_add": lambda x: torch.index_add(x, 0, ZERO, x * 2),
+        "index_reduce": lambda x: torch.index_reduce(x, 0, ZERO, x * 2, "amax"),
         "cosine_similarity": lambda x: F.cosine_similarity(x, x * 2, 0),
     }
     for part in (0, 1):

@@ -57,3 +57,21 @@ func.func @joined(%x: tensor<1x5xf32>, %y: tensor<3x5xf32>) -> tensor<4x5xf32> {
   %2 = tensor.concat dim(0) %0, %1 : (tensor<?x5xf32>, tensor<?x5xf32>) -> tensor<4x5xf32>
   return %2 : tensor<4x5xf32>
 }
+
+// An op that yields nothing but scalars fills each of its results.
+// CHECK-LABEL: func.func @two_fills(
+// CHECK:         %[[PLACES:.*]] = linalg.fill ins(%{{.*}} : i64)
+// CHECK:         %[[VALUES:.*]] = linalg.fill ins(%{{.*}} : f32)
+// CHECK-NOT:     linalg.generic
+// CHECK:         return %[[PLACES]], %[[VALUES]]
+func.func @two_fills(%places: tensor<4xi64>, %values: tensor<4xf32>) -> (tensor<4xi64>, tensor<4xf32>) {
+  %zero = arith.constant 0 : i64
+  %one = arith.constant 1.0 : f32
+  %0:2 = linalg.generic {
+    indexing_maps = [affine_map<(d0) -> (d0)>, affine_map<(d0) -> (d0)>], iterator_types = ["parallel"]
+  } outs(%places, %values : tensor<4xi64>, tensor<4xf32>) {
+  ^bb0(%a: i64, %b: f32):
+    linalg.yield %zero, %one : i64, f32
+  } -> (tensor<4xi64>, tensor<4xf32>)
+  return %0#0, %0#1 : tensor<4xi64>, tensor<4xf32>
+}

@@ -27,7 +27,7 @@ class SimplifyLinalg(PythonPass):
     - ``maximum(minimum(x, largest), 0)``, TOSA's relu, is ``maximum(x, 0)``.
     - An op that reduces nothing, as a sum over no dimensions, has the number that it starts from in its body: fused into
       another op, it would be written once for each of that one's elements.
-    - A generic op that only yields a scalar is a ``linalg.fill``.
+    - A generic op that only yields scalars is a ``linalg.fill`` for each.
     - An integer power is a product where the exponent is a small constant, else a power of floats: LLVM's own integer
       power takes one exponent for a whole vector.
     - The size of -1 that torch infers, in ``x.reshape(-1, 6)`` of a dynamic size, is computed.
@@ -204,15 +204,14 @@ def _start_in_body(op: Any) -> None:
 
 def _to_fill(op: Any) -> None:
     block = op.regions[0].blocks[0]
-    if len(op.results) != 1 or len(block.operations) != 1:
+    if not len(op.results) or len(block.operations) != 1:
         return
-    value = functions.yield_op(block).operands[0]
-    number = _outside(value, op, block)
-    if number is None:
+    numbers = [_outside(value, op, block) for value in functions.yield_op(block).operands]
+    if any(number is None for number in numbers):
         return
-    with ir.InsertionPoint(op), op.location:
-        fill = dialect("linalg").fill(number, outs=[op.operands[len(op.operands) - 1]])
-    op.results[0].replace_all_uses_with(fill)
+    for result, number, written in zip(op.results, numbers, list(op.operands)[-len(op.results) :], strict=True):
+        with ir.InsertionPoint(op), op.location:
+            result.replace_all_uses_with(dialect("linalg").fill(number, outs=[written]))
     op.erase()
 
 
@@ -221,7 +220,7 @@ def _outside(value: Any, op: Any, block: Any) -> Any | None:
     operation = functions.defining_op(value)
     if operation is not None:
         return value
-    if value.owner == block and value.arg_number < len(op.operands) - 1:
+    if value.owner == block and value.arg_number < len(op.operands) - len(op.results):
         given = op.operands[value.arg_number]
         return None if isinstance(given.type, ir.ShapedType) else given
     return None

@@ -20,7 +20,8 @@ _ALONG_A_DIMENSION = (
     aten._log_softmax.default, aten._softmax.default, aten.log_softmax.int, aten.softmax.int, aten._safe_softmax.default,
     aten.all.dim, aten.all.dims, aten.any.dim, aten.any.dims, aten.amax.default, aten.amin.default, aten.aminmax.default,
     aten.argmax.default, aten.argmin.default, aten.kthvalue.default, aten.logsumexp.default, aten.max.dim, aten.min.dim,
-    aten.prod.dim_int, aten.gather.default, aten.index_add.default, aten.index_select.default,
+    aten.prod.dim_int, aten.gather.default, aten.index_add.default, aten.index_reduce.default,
+    aten.index_select.default,
 )  # fmt: skip
 
 

@@ -150,8 +150,8 @@ def decomposition_table() -> dict[Any, Decomposition]:
     add_truth_decompositions(table)
     add_scalar_operand_decompositions(table)
     add_scan_decompositions(table)
-    add_scalar_decompositions(table)
     add_scatter_decompositions(table)
+    add_scalar_decompositions(table)
     table.update(
         {
             aten.var.correction: _var,

@@ -31,7 +31,7 @@ from mlirstack.passes.iree.packed import PackedModule, strings_of
 from mlirstack.passes.iree.readings import hold_shared_results
 from mlirstack.passes.iree.results import pass_results
 from mlirstack.passes.iree.scalars import hold_checked_scalars
-from mlirstack.passes.iree.scatters import write_slices_in_order
+from mlirstack.passes.iree.scatters import hold_constant_places, write_slices_in_order
 from mlirstack.passes.iree.sorts import hold_sorted_values
 from mlirstack.passes.iree.stretched import hold_stretched_factors
 from mlirstack.passes.iree.targets import BACKENDS, CPU, architecture_flags, check_architecture, device_attribute
@@ -131,6 +131,7 @@ class IreePhase(Translation):
         own_written_values(module)
         hold_shared_results(module)
         hold_gathered_values(module)
+        hold_constant_places(module)
         hold_gathered_factors(module)
         if self.backend == CPU:  # others pack no factors
             hold_stretched_factors(module)

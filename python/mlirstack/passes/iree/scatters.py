@@ -1,8 +1,9 @@
-"""Scatters into slices of arguments, made to write one element after the other when a program is handed to IREE.
+"""Scatters that IREE 3.13 compiles wrong or not at all, in a form that it can when a program is handed to it.
 
-IREE 3.13 computes the slice together with the scatter.  One that is said to write to different places it distributes, and
-then refuses its own code ("write affecting operations on global resources are restricted to workgroup distributed
-contexts").
+Into a slice of an argument one element is written after the other: IREE computes the slice together with the scatter, which
+it distributes where it is said to write to different places, and then refuses its own code ("write affecting operations on
+global resources are restricted to workgroup distributed contexts").  Places and what is written there, where both are
+constant, pass a barrier: it makes one global of both.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any
 from mlirstack.bindings import ir
 from mlirstack.ir.ops import walk
 from mlirstack.passes.functions import defining_op
+from mlirstack.passes.iree.readings import hold, varies
 
 _VIEWS = ("tensor.collapse_shape", "tensor.expand_shape", "tensor.cast")
 _SLICE = "tensor.extract_slice"
@@ -25,6 +27,13 @@ def write_slices_in_order(module: Any) -> None:
     for op in walk(module):
         if op.name == "tm_tensor.scatter" and _is_slice_of_argument(op.operands[len(op.operands) - 1]):
             op.attributes["unique_indices"] = ir.BoolAttr.get(False, op.context)
+
+
+def hold_constant_places(module: Any) -> None:
+    """Before: a scatter writes what is constant at places that are constant.  After: the places pass a barrier."""
+    for op in list(walk(module)):
+        if op.name == "tm_tensor.scatter" and not varies(op.operands[0]) and not varies(op.operands[1]):
+            hold(op.operands[1])
 
 
 def _is_slice_of_argument(value: Any) -> bool:
