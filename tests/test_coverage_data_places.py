@@ -48,6 +48,21 @@ def test_a_stretch_at_a_place_that_data_say():
             compiled(x, torch.tensor(place))
 
 
+class Slices(nn.Module):
+    def forward(self, x, place):
+        start = place.item()
+        return x[start:], x[:start].sum(0), *torch.tensor_split(x, place[None])
+
+
+@pytest.mark.parametrize("target", ["cpu", "iree-cpu"])
+def test_slices_that_begin_or_end_where_data_say(target):
+    """From the end as well, and of as many rows as there are: eager cuts them to the tensor."""
+    x = torch.arange(15.0).reshape(5, 3)
+    compiled = ms.compile(Slices(), (x, torch.tensor(1)), target=target)
+    for place in (0, 2, 5, 9, -1, -5, -9):
+        torch.testing.assert_close(compiled(x, torch.tensor(place)), Slices()(x, torch.tensor(place)))
+
+
 class Masked(nn.Module):
     def forward(self, x, rows):
         several = torch.masked_select(x, rows[:, None])

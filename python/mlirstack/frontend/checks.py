@@ -93,10 +93,15 @@ class Guards:
 
 
 def name_checks(graph: fx.Graph) -> None:
-    """Write the messages of torch in terms of the graph and of the user's line, in place; what torch notes of the number of
-    elements that an operation found (``nonzero``), which no one reads, is left out.
+    """Write the messages of torch in terms of the graph and of the user's line, in place.
+
+    Left out is what torch notes of the number of elements that an operation found (``nonzero``), which no one reads, and of
+    where in memory a slice begins.
     """
     for node in [node for node in graph.nodes if is_check(node)]:
+        if any(source.target is aten.sym_storage_offset.default for source in _sources(node)):
+            graph.erase_node(node)
+            continue
         found = re.search(r"expression (.*) on node '", str(node.args[1]))
         if found is None:
             continue
@@ -186,15 +191,16 @@ class _Writer:
 
 def _read(node: fx.Node) -> list[fx.Node]:
     """The readings of numbers that ``node`` depends on."""
-    found: list[fx.Node] = []
-    pending, seen = [node], {node}
+    return [found for found in _sources(node) if found.target in _READS]
+
+
+def _sources(node: fx.Node) -> list[fx.Node]:
+    """``node`` and what it depends on, up to readings of numbers."""
+    pending, found = [node], [node]
     while pending:
         current = pending.pop()
-        if current.target in _READS:
-            found.append(current)
-            continue
-        new = [operand for operand in current.all_input_nodes if operand not in seen]
-        seen.update(new)
+        new = [] if current.target in _READS else [operand for operand in current.all_input_nodes if operand not in found]
+        found += new
         pending += new
     return found
 
