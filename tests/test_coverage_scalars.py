@@ -46,3 +46,23 @@ def test_a_tensor_without_dimensions_has_one_element_along_them(number: float, t
         programs[f"aminmax {part}"] = lambda x, part=part: torch.aminmax(x, dim=0)[part]
         programs[f"kthvalue {part}"] = lambda x, part=part: torch.kthvalue(x, 1, 0)[part]
     assert_as_eager(programs, torch.tensor(number), target=target)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_special_functions_of_one_number(dtype: torch.dtype) -> None:
+    """``digamma`` of a bfloat16 ended the process."""
+    names = ("digamma", "lgamma", "erfc", "erfinv", "sinc", "tan", "expm1", "log1p")
+    assert_as_eager({name: getattr(torch, name) for name in names}, torch.tensor(0.3, dtype=dtype))
+    assert_as_eager({"digamma": torch.digamma}, torch.tensor([0.0, -0.0, -1.0, 2.5], dtype=dtype))
+
+
+def test_truth_along_several_dimensions() -> None:
+    x = torch.tensor([[[0.0, 1.0], [2.0, math.nan]], [[-0.0, 0.0], [3.0, 1.0]]])
+    programs: dict[str, Callable[..., Any]] = {}
+    for function in (torch.all, torch.any):
+        for dims in ((0, -1), (1,), (0, 1, 2), ()):
+            name = f"{function.__name__} {dims}"
+            programs[name] = lambda x, f=function, d=dims: f(x, dim=d)
+            programs[f"{name}, kept"] = lambda x, f=function, d=dims: f(x, dim=d, keepdim=True)
+            programs[f"{name} of bytes"] = lambda x, f=function, d=dims: f(x.nan_to_num(7).byte(), dim=d)
+    assert_as_eager(programs, x)

@@ -43,14 +43,14 @@ def test_writes_that_torch_mlir_does_not_know(dtype: torch.dtype, target: str) -
         "put": lambda x, y, r, m: torch.put(x, r.reshape(3, 11), y[:, 0].reshape(3, 11), accumulate=True),
         "put without sums": lambda x, y, r, m: torch.put(x, torch.tensor([-1, 9, 3]), y[0, :3]),
         "largest": lambda x, y, r, m: torch.index_reduce(x, 0, r, y, "amax"),
+        "mean": lambda x, y, r, m: torch.index_reduce(x, 0, r[:-1], y[:-1], "mean", include_self=False),
+        "mean with what is there": lambda x, y, r, m: torch.scatter_reduce(x, 0, r[:, None].expand(33, 7), y, "mean"),
         "product": lambda x, y, r, m: torch.index_reduce(x.mT, 1, r[:10], y[:10].mT, "prod", include_self=False),
         "added": lambda x, y, r, m: torch.scatter(x, 0, r[:, None].expand(33, 7), y, reduce="add"),
         "multiplied by a number": lambda x, y, r, m: torch.scatter(x, 0, r[:3, None], 2, reduce="multiply"),
         "under a mask, stretched": lambda x, y, r, m: torch.masked_scatter(x[0], m, y),
         "under a stretched mask": lambda x, y, r, m: torch.masked_scatter(x, m[:1], y),
     }
-    if dtype.is_floating_point:
-        programs["mean"] = lambda x, y, r, m: torch.index_reduce(x, 0, r, y, "mean", include_self=False)
     assert_as_eager(programs, x, y, rows, mask, target=target)
 
 

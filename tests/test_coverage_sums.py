@@ -128,3 +128,13 @@ def test_a_product_and_what_is_added_to_it_are_rounded_once(dtype: torch.dtype) 
     for name, value in got.items():
         half_a_step = torch.finfo(dtype).eps / 2 * precise[name].abs()
         assert ((value.double() - precise[name]).abs() <= half_a_step + 5e-6).all(), name
+
+
+def test_products_of_integers_are_scaled_by_integers() -> None:
+    x, w = torch.arange(-12, 12).reshape(4, 6), torch.arange(18).reshape(6, 3)
+    programs = {
+        "a column": lambda x, w: torch.addmv(x[:, 0], x, w[:, 0], beta=0.2, alpha=2.6),
+        "several": lambda x, w: torch.addbmm(x[:, :3], x[None], w[None], beta=2, alpha=0.6),
+        "matrices": lambda x, w: torch.addmm(x[:, :3], x, w, beta=3, alpha=-2),
+    }
+    assert_as_eager(programs, x, w)

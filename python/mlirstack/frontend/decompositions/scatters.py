@@ -34,6 +34,7 @@ def add_scatter_decompositions(table: dict[Any, Decomposition]) -> None:
     table[aten.scatter.value_reduce] = _scatter_with
     extend(table, aten.masked_scatter.default, _stretched_masked_scatter)
     extend(table, aten.index_put.default, not_itself(_index_put))
+    extend(table, aten.scatter_reduce.two, _mean_of_integers)
     for op in _ALONG_A_DIMENSION:
         extend(table, op, not_itself(functools.partial(_along_a_dimension, op)))
 
@@ -76,6 +77,18 @@ def _index_reduce(x: Tensor, dim: int, index: Tensor, source: Tensor, reduce: st
     shape[dim] = -1
     places = index.reshape(shape).expand(source.shape)
     return torch.scatter_reduce(x, dim, places, source, reduce, include_self=include_self)
+
+
+def _mean_of_integers(
+    x: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True
+) -> Any:  # fmt: skip
+    """The sum by the count, rounded down as eager rounds it."""
+    if reduce != "mean" or x.is_floating_point() or x.is_complex():
+        return NotImplemented
+    total = torch.scatter_reduce(x, dim, index, source, "sum", include_self=include_self)
+    counted = torch.ones_like(x) if include_self else torch.zeros_like(x)
+    count = torch.scatter_add(counted, dim, index, torch.ones_like(source)).clamp(min=1)
+    return torch.div(total, count, rounding_mode="floor")
 
 
 def _scatter_with(x: Tensor, dim: int, index: Tensor, source: Any, *, reduce: str) -> Tensor:

@@ -184,9 +184,8 @@ def _digamma(x: Tensor) -> Tensor:
     reflected = positive - math.pi * torch.cos(math.pi * rest) / torch.sin(math.pi * rest)
     # At whole numbers below zero it has no limit, at zero one of the other sign.
     reflected = torch.where(torch.logical_or(rest == 0, x == -math.inf), math.nan, reflected)
-    return torch.where(
-        x == 0, -torch.copysign(torch.full((), math.inf, dtype=x.dtype), x), torch.where(x < 0, reflected, positive)
-    )
+    # Not by the sign's bit: of a float64 that was one bfloat16, LLVM's code generator fails on it.
+    return torch.where(x == 0, -1.0 / x, torch.where(x < 0, reflected, positive))
 
 
 def _sine_of_turns(x: Tensor) -> Tensor:

@@ -221,6 +221,8 @@ def _is_half(value: object) -> bool:
 
 def _addmm(bias: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """``beta * bias + alpha * (a @ b)``; torch's own decomposition also multiplies by 1."""
+    if not a.is_floating_point() and not a.is_complex():
+        beta, alpha = int(beta), int(alpha)  # as eager cuts them
     if alpha != 1 or beta not in (0, 1):
         scaled: Tensor = _in_float32(aten.addmm.default, bias, a, b, beta=beta, alpha=alpha)
         if scaled is not NotImplemented:

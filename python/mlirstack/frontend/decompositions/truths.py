@@ -4,6 +4,7 @@ of which true is the smaller; whole numbers of 32 bits take its place where one 
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -29,6 +30,19 @@ def add_truth_decompositions(table: dict[Any, Decomposition]) -> None:
     for op in _ORDERED:
         extend(table, op, functools.partial(_in_int32, op))
     extend(table, aten.clamp.default, _clamp)
+    table[aten.all.dims] = functools.partial(_along_each, torch.all)
+    table[aten.any.dims] = functools.partial(_along_each, torch.any)
+
+
+def _along_each(
+    function: Callable[..., Tensor], x: Tensor, dim: Sequence[int] | None = None, keepdim: bool = False
+) -> Tensor:  # fmt: skip
+    """``function`` along one dimension after the other, the last ones first."""
+    dims = range(x.dim()) if dim is None else [axis % x.dim() for axis in dim]
+    result = x != 0
+    for axis in sorted(dims, reverse=True):
+        result = function(result, axis, keepdim)
+    return result.to(torch.uint8) if x.dtype == torch.uint8 else result
 
 
 def _in_int32(op: Any, *args: Any, **kwargs: Any) -> Any:
