@@ -99,13 +99,14 @@ def name_checks(graph: fx.Graph) -> None:
     where in memory a slice begins.
     """
     for node in [node for node in graph.nodes if is_check(node)]:
-        if any(source.target is aten.sym_storage_offset.default for source in _sources(node)):
+        sources = _sources(node)
+        if any(source.target is aten.sym_storage_offset.default for source in sources):
             graph.erase_node(node)
             continue
         found = re.search(r"expression (.*) on node '", str(node.args[1]))
         if found is None:
             continue
-        text, lines, reads = found[1], [], _read(node)
+        text, lines, reads = found[1], [], [source for source in sources if source.target in _READS]
         if not reads:
             graph.erase_node(node)
             continue
@@ -189,20 +190,15 @@ class _Writer:
         return call
 
 
-def _read(node: fx.Node) -> list[fx.Node]:
-    """The readings of numbers that ``node`` depends on."""
-    return [found for found in _sources(node) if found.target in _READS]
-
-
 def _sources(node: fx.Node) -> list[fx.Node]:
     """``node`` and what it depends on, up to readings of numbers."""
-    pending, found = [node], [node]
+    pending, found = [node], {node: None}
     while pending:
         current = pending.pop()
         new = [] if current.target in _READS else [operand for operand in current.all_input_nodes if operand not in found]
-        found += new
+        found |= dict.fromkeys(new)
         pending += new
-    return found
+    return list(found)
 
 
 def _symbols(read: fx.Node) -> list[str]:

@@ -14,6 +14,7 @@ from torch import Tensor, fx
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from mlirstack.frontend.decompositions.extend import Decomposition, extend
+from mlirstack.frontend.decompositions.scatters import checked_places
 from mlirstack.frontend.graph import graph_modules, memory_of, new_call, written_operands
 
 aten = torch.ops.aten
@@ -40,7 +41,8 @@ def _select_scatter(x: Tensor, src: Tensor, dim: int, index: int) -> Any:
         return NotImplemented
     dim = dim % x.dim()
     numbers = torch.arange(x.shape[dim], device=x.device)
-    place = numbers.index_select(0, _places(x, dim, index))  # checked, as the write is not
+    given = torch.full((1,), index, dtype=torch.int64, device=x.device)
+    place = checked_places(given, x.shape[dim], from_end=True)
     hit = (numbers == place).reshape([-1] + [1] * (x.dim() - 1 - dim))
     return torch.where(hit, src.unsqueeze(dim), x).to(x.dtype)
 

@@ -45,17 +45,17 @@ def _index_put(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accu
     dim = 0
     for index in indices:
         is_mask = index is not None and index.dtype in (torch.bool, torch.uint8)
-        checked.append(index if index is None or is_mask else _places(index, x.shape[dim], from_end=True))
+        checked.append(index if index is None or is_mask else checked_places(index, x.shape[dim], from_end=True))
         dim += index.dim() if index is not None and is_mask else 1
     return aten.index_put.default(x, checked, values, accumulate)
 
 
 def _along_a_dimension(op: Any, x: Tensor, dim: int, index: Tensor, *args: Any, **kwargs: Any) -> Any:
     size = x.shape[dim] if x.dim() else 1
-    return op(x, dim, _places(index, size, from_end=op in _FROM_THE_END), *args, **kwargs)
+    return op(x, dim, checked_places(index, size, from_end=op in _FROM_THE_END), *args, **kwargs)
 
 
-def _places(index: Tensor, size: int, *, from_end: bool) -> Tensor:
+def checked_places(index: Tensor, size: int, *, from_end: bool) -> Tensor:
     """``index``, each of which is read from ``[0, 1, …, size - 1]``; those that are not there end the program."""
     places = index
     if isinstance(size, int) and size < 2**31 - 1:  # TOSA adds no int64, and reads at the lower half of a place
